@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Adds up test results and prints `N passed, N failed` alone on the last line.
+
+Reads every file of the folders given: Meson test logs (*.json, one object a line; Catch2 programs count by test case,
+other programs as one), JUnit files (*.xml) and plain counts (*.txt holding `N passed, N failed`). Exit code 0 only if
+something passed and nothing failed.
+"""
+import json
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+ALL_PASSED = re.compile(r"All tests passed \(.* in (\d+) test cases?\)")
+SOME_FAILED = re.compile(r"^test cases:\s*(\d+)(.*)$", re.MULTILINE)
+PART = re.compile(r"(\d+) (passed|failed|failed as expected|skipped)\b")
+
+
+def count_program(entry):
+    """(passed, failed, skipped) of one Meson test entry."""
+    result = entry["result"]
+    if result == "SKIP":
+        return 0, 0, 1
+    good = result in ("OK", "EXPECTEDFAIL")
+    output = ANSI.sub("", entry.get("stdout", "") or "")
+    passed = failed = skipped = 0
+    whole = ALL_PASSED.search(output)
+    partly = SOME_FAILED.search(output)
+    if whole:
+        passed = int(whole.group(1))
+    elif partly:
+        parts = dict((name, int(number)) for number, name in PART.findall(partly.group(2)))
+        passed = parts.get("passed", 0) + parts.get("failed as expected", 0)
+        failed = parts.get("failed", 0)
+        skipped = parts.get("skipped", 0)
+    elif "No tests ran" in output:
+        good = False
+    elif good:
+        passed = 1
+    # A crash, a time-out or a sanitizer report after passing cases is still a failure.
+    if not good and failed == 0:
+        failed = 1
+    return passed, failed, skipped
+
+
+def count_meson(text):
+    """(passed, failed, skipped) of one Meson log; an empty one means that the run itself broke."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return 0, 1, 0
+    counts = [count_program(json.loads(line)) for line in lines]
+    return tuple(map(sum, zip(*counts)))
+
+
+def count_junit(text):
+    if not text.strip():
+        return 0, 1, 0
+    cases = list(ElementTree.fromstring(text).iter("testcase"))
+    failed = sum(1 for c in cases if c.find("failure") is not None or c.find("error") is not None)
+    skipped = sum(1 for c in cases if c.find("skipped") is not None)
+    return len(cases) - failed - skipped, failed, skipped
+
+
+def count_plain(text):
+    match = re.search(r"(\d+) passed, (\d+) failed", text)
+    return (int(match.group(1)), int(match.group(2)), 0) if match else (0, 1, 0)
+
+
+READERS = {".json": count_meson, ".xml": count_junit, ".txt": count_plain}
+
+
+def main(folders):
+    total = [0, 0, 0]
+    for folder in map(pathlib.Path, folders):
+        for path in sorted(p for p in folder.rglob("*") if p.suffix in READERS):
+            counts = READERS[path.suffix](path.read_text(errors="replace"))
+            total = [a + b for a, b in zip(total, counts)]
+            note = f", {counts[2]} skipped" if counts[2] else ""
+            print(f"{path.stem}: {counts[0]} passed, {counts[1]} failed{note}")
+    print(f"{total[0]} passed, {total[1]} failed")
+    return 0 if total[0] > 0 and total[1] == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
