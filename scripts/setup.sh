@@ -20,6 +20,13 @@ base_packages() {
         "libboost$boost-dev" "libboost-json$boost-dev" libtomlplusplus-dev libpcre2-dev libcli11-dev catch2
 }
 
+# What .ci/run and the fuzzers of `scripts/test --long` need beside that.
+clang_packages() {
+    local version=14
+    if [ -r /etc/os-release ] && (. /etc/os-release && [ "${ID:-}" = ubuntu ]); then version=18; fi
+    printf '%s\n' clang "libclang-rt-$version-dev"
+}
+
 # Prints those of its arguments that dpkg does not know as installed.
 missing_packages() {
     local package
