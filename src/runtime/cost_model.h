@@ -1,0 +1,65 @@
+// CostModel: predicts a step's time from its shape and learns from the device's own timings (scheduling.md 4.1, 4.3).
+// That = L[n~] + kd K + ka A + ks S. Pure; engine thread only; snapshots for metrics are plain copies.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/plan.h"
+
+namespace takt {
+
+enum class CostRegime : uint8_t { decode, mixed_small, mixed_large };
+
+/// First guess before anything was measured.
+struct CostRoofline {
+    double bytes_per_second = 50e9;
+    double operations_per_second = 1e11;
+    double launch_seconds = 0;
+    double weight_bytes = 0;           ///< read by every step
+    double operations_per_row = 0;
+    double kv_bytes_per_token = 0;
+    double operations_per_pair = 0;
+};
+
+struct CostSnapshot {
+    std::array<double, 3> error_ratio{};   ///< mean |e| / T a regime
+    std::array<double, 3> margin{1, 1, 1}; ///< q
+    double kd_ns = 0, ka_ns = 0, ks_ns = 0;
+    uint64_t num_observed = 0, num_outliers = 0;
+};
+
+class CostModel {
+public:
+    CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const CostRoofline& roofline);
+
+    /// Predicted device time, without margin.
+    [[nodiscard]] uint64_t predict_ns(const StepFeatures& features) const;
+    /// q of the regime that the features fall into, in [1, 2].
+    [[nodiscard]] double margin(const StepFeatures& features) const;
+    /// End of the flat part beside `decode_rows` rows: largest shape that costs at most 1.15 x the decode rows alone.
+    [[nodiscard]] int32_t floor_rows(int32_t decode_rows) const;
+    void observe(const StepFeatures& features, uint64_t device_ns);
+
+    [[nodiscard]] CostSnapshot snapshot() const;
+    /// Calibrated table as text, for the cache file; `load` refuses a text for other shapes.
+    [[nodiscard]] std::string save() const;
+    bool load(const std::string& text);
+
+private:
+    [[nodiscard]] CostRegime regime(const StepFeatures& features) const;
+    struct Entry { double ns = 0; uint32_t count = 0; };
+    std::vector<int32_t> ladder_;
+    bool rows_are_data_;
+    std::vector<Entry> table_;          // one a shape
+    std::array<double, 3> theta_{};     // kd, ka, ks in ns
+    std::array<std::array<double, 2>, 2> covariance_{};
+    std::array<double, 3> margin_{1.1, 1.1, 1.1};
+    std::array<double, 3> error_{};
+    std::array<uint32_t, 3> samples_{};
+    uint64_t num_observed_ = 0, num_outliers_ = 0;
+};
+
+}  // namespace takt

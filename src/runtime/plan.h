@@ -1,0 +1,58 @@
+// StepPlan: what one step does, decided by the scheduler, carried out by the forward runner. Plain data, no pointers into anybody.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace takt {
+
+using RequestId = uint64_t;   // from 1, in order of admission to the engine; never reused
+
+/// What a step costs as the cost model sees it (scheduling.md 4.1).
+struct StepFeatures {
+    int32_t rows = 0;             ///< true rows n
+    int32_t padded_rows = 0;      ///< launched shape n~
+    int32_t decode_rows = 0;      ///< B
+    int32_t prefill_segments = 0; ///< S
+    int64_t kv_read_tokens = 0;   ///< K = sum of decode context lengths
+    int64_t prefill_pairs = 0;    ///< A = sum c (h + (c + 1) / 2)
+};
+
+/// Consecutive rows of one request in a step. `token_begin` counts in the request's own token list (prompt, then outputs).
+struct PlanSegment {
+    RequestId request = 0;
+    int32_t slot = 0;             ///< device slot of the request (0 .. max_running - 1)
+    int32_t token_begin = 0;      ///< = position of the first row
+    int32_t num_rows = 0;
+    bool samples = false;         ///< the last row is sampled: the request's next token comes from this step
+    bool is_decode = false;       ///< one row whose token is the last sampled one (on the device it may not be known here yet)
+};
+
+struct StepPlan {
+    uint64_t step = 0;            ///< from 1
+    std::vector<PlanSegment> segments;   ///< decode segments first, then prefill
+    StepFeatures features;
+    int32_t padded_samples = 0;   ///< 1, 2, 4, ... max_running; 0 if nothing is sampled
+    int32_t num_samples = 0;
+    bool greedy = true;           ///< every sample is plain argmax
+    uint64_t budget_ns = 0;       ///< T_b; 0: no decode running
+    uint64_t predicted_ns = 0;    ///< That x margin is not included
+    bool at_floor = false;        ///< the floor shape was taken although it breaks the budget
+    std::vector<RequestId> admitted;    ///< left the waiting queue for this step
+    std::vector<RequestId> preempted;   ///< lost their blocks before this step; they wait for recompute
+    [[nodiscard]] bool empty() const { return segments.empty(); }
+};
+
+/// Outcome of a step, for Scheduler::apply and CostModel::observe.
+struct StepOutcome {
+    uint64_t step = 0;
+    uint64_t device_ns = 0;       ///< end - begin on the device's clock
+    bool failed = false;
+    struct Sampled {
+        RequestId request = 0;
+        bool finished = false;    ///< the request ends with this token (stop, length, cancel)
+    };
+    std::vector<Sampled> sampled;
+};
+
+}  // namespace takt
