@@ -1,2 +1,2 @@
-// The compiled part of Boost.Beast, once for the whole program (BOOST_BEAST_SEPARATE_COMPILATION). Nothing of takt here.
+// The compiled part of Boost.Beast, once for the program (BOOST_BEAST_SEPARATE_COMPILATION). Nothing of takt here.
 #include <boost/beast/src.hpp>
