@@ -20,6 +20,12 @@ base_packages() {
         "libboost$boost-dev" "libboost-json$boost-dev" libtomlplusplus-dev libpcre2-dev libcli11-dev catch2
 }
 
+# What the tests need beside that: they build the example with CMake too.
+test_packages() {
+    base_packages
+    printf '%s\n' cmake
+}
+
 # What .ci/run and the fuzzers of `scripts/test --long` need beside that.
 clang_packages() {
     local version=14

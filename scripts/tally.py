@@ -2,8 +2,8 @@
 """Adds up test results and prints `N passed, N failed` alone on the last line.
 
 Reads every file of the folders given: Meson test logs (*.json, one object a line; Catch2 programs count by test case,
-other programs as one), JUnit files (*.xml) and plain counts (*.txt holding `N passed, N failed`). Exit code 0 only if
-something passed and nothing failed.
+other programs by a `N passed, N failed` line of their own, or as one), JUnit files (*.xml) and plain counts (*.txt
+holding `N passed, N failed`). Exit code 0 only if something passed and nothing failed.
 """
 import json
 import pathlib
@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ElementTree
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 ALL_PASSED = re.compile(r"All tests passed \(.* in (\d+) test cases?\)")
 SOME_FAILED = re.compile(r"^test cases:\s*(\d+)(.*)$", re.MULTILINE)
+PLAIN = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 PART = re.compile(r"(\d+) (passed|failed|failed as expected|skipped)\b")
 
 
@@ -34,6 +35,8 @@ def count_program(entry):
         passed = parts.get("passed", 0) + parts.get("failed as expected", 0)
         failed = parts.get("failed", 0)
         skipped = parts.get("skipped", 0)
+    elif (counts := PLAIN.search(output)) is not None:
+        passed, failed = int(counts.group(1)), int(counts.group(2))
     elif "No tests ran" in output:
         good = False
     elif good:

@@ -106,9 +106,6 @@ void check_placement(const SourceFile& file, const SourceFile::Include& include,
     if (include.target.starts_with("boost/") && file.is_under("src/kernels")) {
         out.push_back({"placement", file.path(), include.line, "no Boost in src/kernels: " + include.target});
     }
-    if (include.target.starts_with("boost/json") && file.is_under("src/model") && file.is_header()) {
-        out.push_back({"placement", file.path(), include.line, "Boost.JSON stays in .cpp files of src/model"});
-    }
 }
 
 }  // namespace
