@@ -133,6 +133,8 @@ configure() {
     have nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && PATH=$PATH:/usr/local/cuda/bin; }
     have ccache && compiler="ccache $compiler"
     have ld.lld && export CXX_LD=lld
+    # Where packages come from apt-get, nothing is fetched behind its back.
+    have apt-get && set -- --wrap-mode=nodownload "$@"
     say "configuring build/$name"
     rm -rf "$directory"
     (cd "$TAKT_ROOT" && CXX=$compiler meson setup "build/$name" "$@") || {
