@@ -70,6 +70,8 @@ public:
     [[nodiscard]] int32_t pad() const;
     [[nodiscard]] int32_t unknown() const;
     [[nodiscard]] bool adds_bos() const;
+    /// decode() drops one space at the start of a whole text (Llama 2's way).
+    [[nodiscard]] bool strips_leading_space() const;
     /// Ascending.
     [[nodiscard]] std::span<const int32_t> end_of_generation_ids() const;
 
