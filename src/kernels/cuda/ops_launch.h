@@ -1,0 +1,41 @@
+// Launches one kernel on a CUDA stream, with or without a programmatic edge to its predecessor. Host code for .cu files.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "kernels/status.h"
+
+namespace takt::cuda {
+
+enum class Edge : uint8_t {
+    full,         ///< starts when its predecessor has finished
+    programmatic, ///< may start early; the kernel itself waits before it reads what others wrote
+};
+
+inline Status status_of(cudaError_t e) { return e == cudaSuccess ? Status{} : Status{static_cast<int32_t>(e), cudaGetErrorString(e)}; }
+
+template <class... P, class... A>
+Status launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, Edge edge, void (*kernel)(P...), A&&... args) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = edge == Edge::programmatic ? 1 : 0;
+    return status_of(cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...));
+}
+
+/// Raises a kernel's limit of dynamic shared memory; cheap to repeat.
+template <class K>
+Status allow_shared(K* kernel, size_t bytes) {
+    if (bytes <= 48 * 1024) return {};
+    return status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
+}  // namespace takt::cuda
