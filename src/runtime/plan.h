@@ -38,6 +38,7 @@ struct StepPlan {
     uint64_t budget_ns = 0;       ///< T_b; 0: no decode running
     uint64_t predicted_ns = 0;    ///< That x margin is not included
     bool at_floor = false;        ///< the floor shape was taken although it breaks the budget
+    int32_t block_tokens = 16;    ///< of the KV cache that the block tables are in
     std::vector<RequestId> admitted;    ///< left the waiting queue for this step
     std::vector<RequestId> preempted;   ///< lost their blocks before this step; they wait for recompute
     [[nodiscard]] bool empty() const { return segments.empty(); }
@@ -51,6 +52,7 @@ struct StepOutcome {
     struct Sampled {
         RequestId request = 0;
         bool finished = false;    ///< the request ends with this token (stop, length, cancel)
+        int32_t token = -1;       ///< for the prefix cache; -1: not known, blocks with it are not shared
     };
     std::vector<Sampled> sampled;
 };

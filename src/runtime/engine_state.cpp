@@ -1,0 +1,209 @@
+// The engine thread: load, loop, idle policy, stop; and the doors' way in. See engine_state.h and cpp-async notes in docs.
+#include "runtime/engine_state.h"
+
+#include <boost/asio/append.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/execution/outstanding_work.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/prefer.hpp>
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/pause.h"
+#include "runtime/reply_state.h"
+
+namespace takt::detail {
+namespace {
+
+// After a stop nothing new is launched; a device that has not finished by then is taken for stuck.
+constexpr uint64_t kStopGraceNs = 10'000'000'000;
+
+template <class Handler>
+net::any_completion_executor work_of(const Handler& handler, const net::any_io_executor& fallback) {
+    return net::any_completion_executor(
+        net::prefer(net::get_associated_executor(handler, fallback), net::execution::outstanding_work.tracked));
+}
+
+/// A submission on its way: user's thread -> pool -> engine thread -> handler's executor.
+struct SubmitOperation {
+    SubmitOperation(Engine::SubmitHandler h, const net::any_io_executor& executor, std::shared_ptr<Refusal> r)
+        : work(work_of(h, executor)), handler(std::move(h)), io_executor(executor), refusal(std::move(r)) {}
+
+    void complete(error_code error, Reply reply) {
+        net::post(io_executor, net::append(std::move(handler), error, std::move(reply)));
+        work = {};
+    }
+    net::any_completion_executor work;
+    Engine::SubmitHandler handler;
+    net::any_io_executor io_executor;
+    std::shared_ptr<Refusal> refusal;
+    std::atomic<bool> cancelled{false};
+};
+
+void admit(EngineCore& core, const std::shared_ptr<Door>& door, SubmitOperation& op, PreparedRequest prepared) {
+    if (op.cancelled.load()) return op.complete(errc::cancelled, {});
+    auto on_resume = [weak = std::weak_ptr<Door>(door)](RequestId id) {
+        if (auto d = weak.lock()) d->post([id](EngineCore& c) { c.resume_reader(id); });
+    };
+    SubmitOutcome out = core.submit(std::move(prepared), std::move(on_resume));
+    if (out.error != errc::ok) {
+        if (op.refusal) *op.refusal = {out.message, static_cast<double>(out.retry_after_ns) * 1e-6};
+        return op.complete(out.error, {});
+    }
+    auto state = std::make_shared<ReplyState>(door, std::move(out.stream), out.id, out.prompt_tokens, out.cached_tokens);
+    op.complete({}, Reply(std::move(state)));
+}
+
+}  // namespace
+
+EngineState::EngineState(net::any_io_executor executor, Config config)
+    : executor_(std::move(executor)), config_(std::move(config)), log_(config_.log) {}
+
+EngineState::~EngineState() {
+    if (pool_) {
+        pool_->stop();
+        pool_->join();
+    }
+    net::post(io_, [this] {
+        stopping_ = true;
+        if (core_) core_->cancel_all();
+    });
+    if (thread_.joinable()) thread_.join();
+    door_->close();
+    drains_.clear();
+    core_.reset();
+}
+
+void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler handler) {
+    EngineState* state = self.get();
+    // The thread must not own the state it belongs to: it hands it to the completion.
+    state->thread_ = std::thread([state, self = std::move(self), handler = std::move(handler)]() mutable {
+        const net::any_io_executor executor = state->executor_;
+        const net::any_completion_executor work = work_of(handler, executor);
+        std::exception_ptr error;
+        try {
+            state->load();
+        } catch (...) {
+            error = std::current_exception();
+        }
+        if (error) {
+            net::post(executor, [owner = std::move(self)] {});   // joined there
+            net::post(executor, net::append(std::move(handler), error, Engine()));
+            return;
+        }
+        net::post(executor, net::append(std::move(handler), error, Engine(std::move(self))));
+        state->run_loop();
+    });
+}
+
+void EngineState::load() {
+    loaded_ = load_everything(config_, clock_, log_);
+    preparer_ = std::make_unique<Preparer>(*loaded_, config_, clock_);
+    EngineParts parts;
+    parts.clock = &clock_;
+    parts.device = loaded_->device.get();
+    parts.model = loaded_->model.get();
+    parts.tokenizer = &*loaded_->tokenizer;
+    parts.io = &io_;
+    parts.user_executor = executor_;
+    Result<std::unique_ptr<EngineCore>> core = EngineCore::create(parts, loaded_->core_options);
+    if (!core) throw load_error(errc::internal, config_.model.path + ": " + core.error());
+    core_ = std::move(core).value();
+    if (loaded_->device->caps().kind == DeviceKind::cuda && config_.device.graphs) {
+        if (Status s = core_->runner().prepare_decode_graphs(); !s) throw load_error(errc::internal, s.message);
+    }
+    has_wakeup_ = loaded_->device->set_wakeup(
+        [](void* io) { net::post(*static_cast<net::io_context*>(io), [] {}); }, &io_);
+    pool_ = std::make_unique<net::thread_pool>(1);
+    door_->open(*core_);
+    log_.write(LogLevel::info, "engine", "ready: " + loaded_->info.name + " on " + loaded_->info.device);
+}
+
+void EngineState::run_loop() {
+    uint64_t stop_ns = 0;
+    bool reported = false;
+    for (;;) {
+        const bool progressed = core_->pump();
+        if (core_->device_failed() && !reported) {
+            reported = true;
+            log_.write(LogLevel::error, "engine", std::string("device lost: ") + core_->failure());
+        }
+        if (stopping_) {
+            if (stop_ns == 0) stop_ns = clock_.now_ns();
+            const bool stuck = clock_.now_ns() - stop_ns > kStopGraceNs;
+            if (core_->num_requests() == 0 && (core_->idle() || core_->device_failed() || stuck)) break;
+        }
+        if (!progressed) idle();
+    }
+    loaded_->device->set_wakeup(nullptr, nullptr);
+}
+
+void EngineState::idle() {
+    std::optional<uint64_t> wake = core_->next_wake_ns();
+    if (stopping_) wake = std::min(wake.value_or(UINT64_MAX), clock_.now_ns() + 1'000'000);
+    const std::optional<uint64_t> end = core_->predicted_end_ns();
+    if (!end || core_->device_failed() || has_wakeup_) return wait_until(wake);
+    if (const auto completion = loaded_->device->next_completion_ns()) {
+        return wait_until(std::min(wake.value_or(UINT64_MAX), *completion));
+    }
+    const uint64_t now = clock_.now_ns();
+    if (config_.device.wait == "block") return wait_until(std::min(wake.value_or(UINT64_MAX), now + 50'000));
+    const uint64_t spin_from = *end > loaded_->core_options.wake_margin_ns ? *end - loaded_->core_options.wake_margin_ns : 0;
+    if (config_.device.wait == "spin" || now >= spin_from) return pause_thread();
+    wait_until(std::min(wake.value_or(UINT64_MAX), spin_from));
+}
+
+void EngineState::wait_until(std::optional<uint64_t> wake_ns) {
+    if (!wake_ns) {
+        io_.run_one();
+        return;
+    }
+    const uint64_t now = clock_.now_ns();
+    if (*wake_ns <= now) return;
+    io_.run_one_for(std::chrono::nanoseconds(std::min<uint64_t>(*wake_ns - now, 1'000'000'000)));
+}
+
+void EngineState::submit(Request request, std::shared_ptr<Refusal> refusal, Engine::SubmitHandler handler) {
+    auto op = std::make_shared<SubmitOperation>(std::move(handler), executor_, std::move(refusal));
+    auto slot = net::get_associated_cancellation_slot(op->handler);
+    if (slot.is_connected()) {
+        slot.assign([weak = std::weak_ptr<SubmitOperation>(op)](net::cancellation_type) {
+            if (auto o = weak.lock()) o->cancelled.store(true);
+        });
+    }
+    const uint64_t arrival_ns = clock_.now_ns();
+    net::post(*pool_, [this, op, arrival_ns, request = std::move(request)]() mutable {
+        auto prepared = std::make_shared<PreparedRequest>();
+        if (!op->cancelled.load()) *prepared = preparer_->prepare(std::move(request), arrival_ns);
+        const bool open = door_->post([door = door_, op, prepared](EngineCore& core) {
+            admit(core, door, *op, std::move(*prepared));
+        });
+        if (!open) op->complete(errc::cancelled, {});
+    });
+}
+
+void EngineState::drain(std::chrono::steady_clock::time_point deadline, Engine::DrainHandler handler) {
+    auto held = std::make_shared<Engine::DrainHandler>(std::move(handler));
+    auto work = std::make_shared<net::any_completion_executor>(work_of(*held, executor_));
+    door_->post([this, deadline, held, work](EngineCore& core) {
+        drains_.emplace_back(std::move(*held));
+        drain_timer_ = std::make_unique<net::steady_timer>(io_, deadline);
+        drain_timer_->async_wait([this](error_code error) {
+            if (error || core_->num_requests() == 0) return;
+            drain_cut_ = true;
+            core_->cancel_all();
+        });
+        // Called when the last request has left; the step it may still be in is nobody's.
+        core.drain([this, work] { finish_drain(); });
+    });
+}
+
+void EngineState::finish_drain() {
+    if (drain_timer_) drain_timer_->cancel();
+    const error_code error = drain_cut_ ? make_error_code(errc::deadline_exceeded) : error_code();
+    for (auto& handler : drains_) net::post(executor_, net::append(std::move(handler), error));
+    drains_.clear();
+}
+
+}  // namespace takt::detail

@@ -1,0 +1,245 @@
+// Steps of the EngineCore: plan and launch, completion, hand-over of turns, books. See engine_core.h's stage table.
+#include "runtime/engine_core.h"
+
+#include <algorithm>
+
+#include "kernels/assert.h"
+
+namespace takt {
+namespace {
+
+StepMode mode_of(const StepFeatures& f) {
+    if (f.prefill_segments == 0) return StepMode::decode;
+    return f.decode_rows == 0 ? StepMode::prefill : StepMode::mixed;
+}
+
+}  // namespace
+
+uint64_t EngineCore::plan_due_ns() const {
+    const uint64_t lead = static_cast<uint64_t>(host_ns_) + options_.wake_margin_ns;
+    const uint64_t end = inflight_.back()->predicted_end_ns;
+    return end > lead ? end - lead : 0;
+}
+
+bool EngineCore::try_launch() {
+    if (failed_ || !dirty_ || inflight_.size() > static_cast<size_t>(options_.pipeline_depth)) return false;
+    const uint64_t now = parts_.clock->now_ns();
+    // Planned late, so that an arrival waits half a step and not one and a half.
+    if (!inflight_.empty() && now < plan_due_ns()) return false;
+    std::unique_ptr<InFlight> step;
+    if (spare_.empty()) {
+        step = std::make_unique<InFlight>();
+    } else {
+        step = std::move(spare_.back());
+        spare_.pop_back();
+    }
+    const uint64_t start = inflight_.empty() ? now : std::max(now, inflight_.back()->predicted_end_ns);
+    scheduler_->plan(start, step->plan);
+    for (RequestId id : step->plan.preempted) {
+        metrics_.preemptions.fetch_add(1, std::memory_order_relaxed);
+        ++requests_.at(id)->num_preemptions;
+    }
+    if (step->plan.empty()) {
+        spare_.push_back(std::move(step));
+        dirty_ = false;
+        update_gauges();
+        return false;
+    }
+    step->plan.block_tokens = options_.runner.block_tokens;
+    const Status status = runner_->launch(step->plan, *this, step->ticket);
+    if (!status) {
+        fail_device(status.message);
+        return true;
+    }
+    step->launched_ns = now;
+    step->predicted_end_ns = start + step->plan.predicted_ns;
+    launched(std::move(step), now);
+    return true;
+}
+
+void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns) {
+    const uint64_t now = parts_.clock->now_ns();
+    host_ns_ += 0.1 * (static_cast<double>(now - plan_begin_ns) - host_ns_);
+    for (const PlanSegment& segment : step->plan.segments) {
+        RequestState& state = *requests_.at(segment.request);
+        state.last_launched_step = step->plan.step;
+        if (state.admitted_ns == 0) {
+            state.admitted_ns = now;
+            metrics_.queue.observe(static_cast<double>(now - state.spec.arrival_ns) * 1e-9);
+        }
+    }
+    for (RequestId id : step->plan.admitted) {
+        RequestState& state = *requests_.at(id);
+        if (state.num_preemptions != 0) continue;
+        state.cached_tokens = scheduler_->cached_tokens(id);
+        metrics_.cached_prompt_tokens.fetch_add(static_cast<uint64_t>(state.cached_tokens), std::memory_order_relaxed);
+    }
+    expected_ns_.store(step->plan.predicted_ns);
+    if (inflight_.empty()) inflight_since_ns_.store(now);
+    InFlight* raw = step.get();
+    inflight_.push_back(std::move(step));
+    if (on_plan) on_plan(raw->plan);
+    update_gauges();
+    events_.async_wait(raw->ticket.event, [this, raw](Status status) { complete(*raw, status); });
+}
+
+void EngineCore::complete(InFlight& step, Status status) {
+    TAKT_ASSERT(inflight_.front().get() == &step);
+    const uint64_t now = parts_.clock->now_ns();
+    progress_ns_.store(now);
+    if (!status || failed_) {
+        fail_device(status.message);
+        inflight_.pop_front();   // `step` is gone from here on
+        return;
+    }
+    deliver(step, now);
+    // Behind the resumed requests in the queue: by then each of them has said whether it goes on.
+    net::post(*parts_.io, [this, &step, now] { apply(step, now); });
+}
+
+void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
+    const SampleResult* samples = runner_->samples(step.ticket);
+    for (const PlanSegment& segment : step.plan.segments) {
+        const SampleResult* sample = segment.samples ? samples++ : nullptr;
+        const auto at = requests_.find(segment.request);
+        if (at == requests_.end() || at->second->is_ending) continue;   // its row was computed for nobody
+        Turn turn;
+        turn.kind = sample != nullptr ? Turn::Kind::token : Turn::Kind::prefill;
+        turn.step = step.plan.step;
+        turn.seen_ns = now_ns;
+        if (sample != nullptr) turn.sample = *sample;
+        at->second->give_turn(*parts_.io, turn);
+    }
+}
+
+void EngineCore::apply(InFlight& step, uint64_t now_ns) {
+    if (failed_) {
+        inflight_.pop_front();
+        return;
+    }
+    const StepResultHeader& header = runner_->result_header(step.ticket);
+    StepOutcome& outcome = outcome_;
+    outcome.step = step.plan.step;
+    outcome.failed = false;
+    outcome.sampled.clear();
+    // Stamps of the device's clock; a device with a coarse one may report none.
+    outcome.device_ns = header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
+    for (const PlanSegment& segment : step.plan.segments) {
+        if (!segment.samples) continue;
+        const bool finished = !requests_.contains(segment.request);
+        outcome.sampled.push_back({segment.request, finished});
+    }
+    scheduler_->apply(outcome, now_ns);
+    metrics_.set_cost(cost_->snapshot());
+    record(step, now_ns, outcome.device_ns);
+    while (!freeing_.empty() && freeing_.front().step <= step.plan.step) {
+        metrics_.cancel_to_free.observe(static_cast<double>(now_ns - freeing_.front().cancel_ns) * 1e-9);
+        freeing_.pop_front();
+    }
+    dirty_ = true;
+    std::unique_ptr<InFlight> done = std::move(inflight_.front());
+    inflight_.pop_front();
+    inflight_since_ns_.store(inflight_.empty() ? 0 : now_ns);
+    // The next step was predicted to begin where this one was predicted to end: now it is known.
+    if (!inflight_.empty()) inflight_.front()->predicted_end_ns = now_ns + inflight_.front()->plan.predicted_ns;
+    update_gauges();
+    if (on_applied) on_applied(done->plan, outcome);
+    spare_.push_back(std::move(done));
+}
+
+void EngineCore::record(const InFlight& step, uint64_t now_ns, uint64_t device_ns) {
+    const StepFeatures& f = step.plan.features;
+    const auto mode = static_cast<size_t>(mode_of(f));
+    metrics_.steps[mode][step.ticket.replayed ? 1 : 0].fetch_add(1, std::memory_order_relaxed);
+    metrics_.step_seconds[mode].observe(static_cast<double>(device_ns) * 1e-9);
+    metrics_.step_prefill_tokens.observe(f.rows - f.decode_rows);
+    if (f.padded_rows > 0) {
+        metrics_.padding_ratio.observe(static_cast<double>(f.padded_rows - std::min(f.rows, f.padded_rows)) / f.padded_rows);
+    }
+    const StepResultHeader& header = runner_->result_header(step.ticket);
+    const SchedulerCounts counts = scheduler_->counts();
+    StepRecord r;
+    r.step = step.plan.step;
+    r.launched_ns = step.launched_ns;
+    r.begin_ns = header.begin_ns;
+    r.end_ns = header.end_ns;
+    r.seen_ns = now_ns;
+    r.num_decode_rows = f.decode_rows;
+    r.num_prefill_rows = f.rows - f.decode_rows;
+    r.padded_rows = f.padded_rows;
+    r.num_samples = step.plan.num_samples;
+    r.predicted_ms = static_cast<double>(step.plan.predicted_ns) * 1e-6;
+    r.budget_ms = static_cast<double>(step.plan.budget_ns) * 1e-6;
+    r.graph = step.ticket.replayed;
+    r.num_running = counts.num_running;
+    r.num_waiting = counts.num_waiting;
+    r.num_preempted = static_cast<int32_t>(step.plan.preempted.size());
+    r.kv_blocks_used = kv_->counts().num_used;
+    recorder_.add(r);
+}
+
+void EngineCore::fail_device(const char* why) {
+    if (failed_) return;
+    failed_ = true;
+    lost_.store(true);
+    failure_ = why;
+    inflight_since_ns_.store(0);
+    for (auto& [id, state] : requests_) end_request(*state, errc::device_lost);
+}
+
+void EngineCore::note_token(RequestState& state, const Turn& turn) {
+    metrics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
+    auto& per_class = metrics_.classes[static_cast<size_t>(state.spec.class_index)];
+    const SchedulerClass& sla = options_.scheduler.classes[static_cast<size_t>(state.spec.class_index)];
+    const uint64_t now = parts_.clock->now_ns();
+    if (state.first_token_ns == 0) {
+        state.first_token_ns = now;
+        const uint64_t ttft = now - state.spec.arrival_ns;
+        per_class.ttft.observe(static_cast<double>(ttft) * 1e-9);
+        const auto& own = state.spec.request.ttft_ms;
+        const uint64_t promised = own ? static_cast<uint64_t>(*own * 1e6) : sla.ttft_ns;
+        if (ttft > promised) per_class.ttft_misses.fetch_add(1, std::memory_order_relaxed);
+    } else {
+        const uint64_t gap = now - state.last_token_ns;
+        per_class.inter_token.observe(static_cast<double>(gap) * 1e-9);
+        state.note_gap(gap);
+        const auto& own = state.spec.request.itl_ms;
+        const uint64_t promised = own ? static_cast<uint64_t>(*own * 1e6) : sla.itl_ns;
+        if (gap > promised && !state.was_paused) {
+            per_class.itl_misses.fetch_add(1, std::memory_order_relaxed);
+            count_late(state, turn, gap - promised);
+        }
+    }
+    state.was_paused = false;
+    state.last_token_ns = now;
+    scheduler_->emitted(state.id, now);
+}
+
+void EngineCore::count_late(const RequestState& state, const Turn& turn, uint64_t late_ns) {
+    LateCause cause = LateCause::device;
+    if (state.num_preemptions > 0) {
+        cause = LateCause::preemption;
+    } else if (!inflight_.empty() && inflight_.front()->plan.step == turn.step) {
+        const InFlight& step = *inflight_.front();
+        const StepFeatures& f = step.plan.features;
+        const StepResultHeader& header = runner_->result_header(step.ticket);
+        const uint64_t device = header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
+        const uint64_t wall = turn.seen_ns - step.launched_ns;
+        if (wall > device && wall - device > device) {
+            cause = LateCause::host;
+        } else if (f.rows > f.decode_rows) {
+            cause = LateCause::prefill;
+        }
+    }
+    metrics_.late_ns[static_cast<size_t>(cause)].fetch_add(late_ns, std::memory_order_relaxed);
+}
+
+void EngineCore::emit(RequestState& state, Chunk chunk) {
+    if (!state.stream->push(std::move(chunk)) || state.is_ending) return;
+    state.is_paused = true;
+    state.was_paused = true;
+    scheduler_->set_paused(state.id, true);
+    dirty_ = true;
+}
+
+}  // namespace takt

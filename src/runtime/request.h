@@ -1,0 +1,115 @@
+// RequestState: one request as the engine knows it: its tokens, how it samples, how its text goes out, and the turns that
+// steps have brought it. Engine thread only. The request's life itself is request_task.cpp.
+#pragma once
+
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/post.hpp>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <takt/error.h>
+#include <takt/request.h>
+
+#include "kernels/step_input.h"
+#include "model/detokenizer.h"
+#include "runtime/gate.h"
+#include "runtime/plan.h"
+#include "runtime/task.h"
+#include "runtime/token_stream.h"
+
+namespace takt {
+
+/// What one step brought to one of its requests.
+struct Turn {
+    enum class Kind : uint8_t {
+        prefill,   ///< a slice of the prompt is in the cache; no token
+        token,     ///< `sample` is the next token
+        ended,     ///< the request must end: `error` set, or cancelled
+    };
+    Kind kind = Kind::ended;
+    uint64_t step = 0;
+    uint64_t seen_ns = 0;
+    SampleResult sample;
+    errc error = errc::ok;
+};
+
+/// Everything decided before the engine thread sees a request: made on the tokenising pool, pure data.
+struct PreparedRequest {
+    Request request;
+    std::vector<int32_t> tokens;          ///< the prompt
+    int32_t max_tokens = 0;
+    int32_t class_index = 0;
+    int32_t tenant_index = 0;
+    uint64_t cache_domain = 0;
+    uint64_t seed = 0;
+    uint64_t arrival_ns = 0;
+    StopStrings stops;
+    errc error = errc::ok;                ///< refused before admission
+    std::string message;
+};
+
+class RequestState {
+public:
+    RequestState(RequestId id, PreparedRequest prepared, Detokenizer detokenizer, std::shared_ptr<TokenStream> stream);
+    RequestState(const RequestState&) = delete;
+    RequestState& operator=(const RequestState&) = delete;
+
+    const RequestId id;
+    PreparedRequest spec;
+    std::vector<int32_t> tokens;          ///< prompt, then outputs
+    const int32_t num_prompt;
+    Detokenizer detokenizer;
+    std::shared_ptr<TokenStream> stream;
+
+    // How it samples; constant over its life.
+    SampleInput sample;                   ///< row, slot, position and bias_begin are filled a step
+    std::vector<BiasInput> biases;
+    [[nodiscard]] bool is_greedy() const;
+
+    [[nodiscard]] int32_t num_outputs() const { return static_cast<int32_t>(tokens.size()) - num_prompt; }
+
+    // Turns: pushed by the engine when a step's event is reached, taken by the request's coroutine.
+    void give_turn(net::io_context& io, Turn turn);
+    [[nodiscard]] bool has_turn() const { return !turns_.empty(); }
+    Turn take_turn();
+    /// Completes when a turn has been given. One wait at a time.
+    template <class Token>
+    auto async_wait_turn(Token&& token) {
+        return net::async_initiate<Token, void()>(
+            [this](auto handler) { waiter_.emplace_back(std::move(handler)); }, token);
+    }
+
+    // Times on the engine's clock; 0: not yet.
+    uint64_t admitted_ns = 0;             ///< first step that held rows of it was launched
+    uint64_t first_token_ns = 0;
+    uint64_t last_token_ns = 0;
+    uint64_t cancel_ns = 0;               ///< a cancel was seen
+    uint64_t max_gap_ns = 0;
+    std::vector<uint64_t> gaps_ns;        ///< bounded sample of gaps, for the median
+    uint64_t last_launched_step = 0;      ///< last step that holds rows of it
+    /// Counts a gap: the largest, and a bounded sample of all for the median.
+    void note_gap(uint64_t gap_ns);
+    [[nodiscard]] RequestResult result(uint64_t now_ns) const;
+    Gate::Pass pass;                      ///< in the engine's gate while it lives
+    int32_t num_preemptions = 0;
+    int32_t cached_tokens = 0;
+    bool is_paused = false;
+    bool was_paused = false;              ///< since its last token: that gap is the reader's
+    bool is_ending = false;               ///< an `ended` turn was given
+    bool is_stopped = false;              ///< a stop string was completed: nothing more goes out
+    std::deque<TokenLogprob> held_logprobs;   ///< of tokens whose text is held back
+    FinishReason reason = FinishReason::error;
+    errc error = errc::ok;
+
+private:
+    static constexpr size_t kMaxGaps = 4096;
+    size_t num_gaps_ = 0;
+    std::deque<Turn> turns_;
+    std::deque<net::any_completion_handler<void()>> waiter_;   // at most one
+};
+
+}  // namespace takt

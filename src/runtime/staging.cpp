@@ -1,0 +1,165 @@
+// Fills step inputs; see staging.h. Everything here is on the host path between two steps: no allocation once warm.
+#include "runtime/staging.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "kernels/assert.h"
+
+namespace takt {
+namespace {
+
+constexpr int32_t kTableAlign = 8;   // block tables are padded with the dummy block to a multiple of this
+
+int32_t round_up(int32_t n, int32_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+void split_launches(const StepPlan& plan, int32_t max_rows, std::vector<LaunchRows>& out) {
+    out.clear();
+    const int32_t num_segments = static_cast<int32_t>(plan.segments.size());
+    int32_t last_rows = 0;   // decode rows and each sampling prefill's final row belong to the last launch
+    for (const PlanSegment& s : plan.segments) last_rows += s.samples ? 1 : 0;
+    TAKT_ASSERT(last_rows <= max_rows);
+    int32_t rest = plan.features.rows - last_rows;   // the other rows, in order; as many as fit ride in the last launch
+    const int32_t early_total = std::max(0, rest - (max_rows - last_rows));
+    int32_t early = early_total;
+    LaunchRows last;
+    for (int32_t i = 0; i < num_segments; ++i) {
+        const PlanSegment& s = plan.segments[static_cast<size_t>(i)];
+        const int32_t body = s.num_rows - (s.samples ? 1 : 0);
+        int32_t done = 0;
+        while (done < body && early > 0) {
+            if (out.empty() || out.back().num_rows == max_rows) out.emplace_back();
+            LaunchRows& launch = out.back();
+            const int32_t take = std::min({body - done, early, max_rows - launch.num_rows});
+            launch.runs.push_back({i, done, take, false});
+            launch.num_rows += take;
+            done += take;
+            early -= take;
+        }
+        if (done < s.num_rows) {
+            last.runs.push_back({i, done, s.num_rows - done, s.samples});
+            last.num_rows += s.num_rows - done;
+            last.num_samples += s.samples ? 1 : 0;
+        }
+    }
+    out.push_back(std::move(last));
+}
+
+Result<Staging> Staging::create(Device& device, const StepCapacity& capacity, int32_t num_inputs) {
+    Staging s;
+    s.layout_ = StepInputLayout(capacity);
+    s.result_stride_ = step_result_bytes(capacity.max_samples);
+    for (int32_t i = 0; i < num_inputs; ++i) {
+        Result<Buffer> input = device.alloc(s.layout_.bytes(), MemoryKind::pinned);
+        if (!input) return Error{"step inputs: " + input.error()};
+        std::memset(input.value().data(), 0, s.layout_.bytes());
+        s.inputs_.push_back(std::move(input).value());
+    }
+    Result<Buffer> fixed = device.alloc(s.layout_.bytes(), MemoryKind::device);
+    if (!fixed) return Error{"step inputs: " + fixed.error()};
+    s.device_input_ = std::move(fixed).value();
+    Result<Buffer> results = device.alloc(2 * s.result_stride_, MemoryKind::pinned);
+    if (!results) return Error{"step results: " + results.error()};
+    s.results_ = std::move(results).value();
+    std::memset(s.results_.data(), 0, 2 * s.result_stride_);
+    s.total_bytes_ = s.layout_.bytes() * (s.inputs_.size() + 1) + 2 * s.result_stride_;
+    return s;
+}
+
+const StepResultHeader& Staging::result_header(int index) const {
+    return *reinterpret_cast<const StepResultHeader*>(results_.as<uint8_t>() + static_cast<size_t>(index) * result_stride_);
+}
+
+const SampleResult* Staging::result_samples(int index) const {
+    return reinterpret_cast<const SampleResult*>(&result_header(index) + 1);
+}
+
+void Staging::fill_sample(const StepView& v, const PlanSegment& segment, const RequestState& request, int32_t row) const {
+    SampleInput& sample = v.samples[v.header->num_samples++];
+    sample = request.sample;
+    sample.row = row;
+    sample.slot = segment.slot;
+    sample.position = segment.token_begin + segment.num_rows;
+    sample.bias_begin = v.header->num_biases;
+    for (const BiasInput& bias : request.biases) v.biases[v.header->num_biases++] = bias;
+}
+
+void Staging::fill_updates(const StepView& v, const PlanSegment& segment, const LaunchRows::Run& run,
+                           const RequestState& request) const {
+    const int32_t first = segment.token_begin + run.row_offset;
+    auto add = [&](int32_t token, int32_t is_output) {
+        v.updates[v.header->num_updates++] = CountUpdate{segment.slot, token, is_output, 0};
+    };
+    // A request with penalties never takes a cached prefix, so that its rows begin at 0 and pass by here one and all.
+    if (first == 0) add(-1, 0);
+    for (int32_t i = 0; i < run.num_rows; ++i) {
+        add(request.tokens[static_cast<size_t>(first + i)], first + i >= request.num_prompt ? 1 : 0);
+    }
+}
+
+void Staging::fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, const StepSources& sources,
+                       int32_t& row, int32_t& num_block_ids) const {
+    const PlanSegment& segment = plan.segments[static_cast<size_t>(run.segment)];
+    const RequestState& request = sources.request(segment.request);
+    const std::span<const int32_t> table = sources.block_table(segment.request);
+    const int32_t first = segment.token_begin + run.row_offset;
+    const int32_t block_tokens = static_cast<int32_t>(plan.block_tokens);
+    const int32_t num_blocks = (first + run.num_rows + block_tokens - 1) / block_tokens;
+    TAKT_ASSERT(num_blocks <= static_cast<int32_t>(table.size()));
+    TAKT_ASSERT(num_block_ids + round_up(num_blocks, kTableAlign) <= layout_.capacity().max_block_ids);
+
+    const int32_t index = v.header->num_segments++;
+    v.segments[index] = SegmentInput{row, run.num_rows, first, num_block_ids, num_blocks, segment.slot, {0, 0}};
+    std::copy_n(table.begin(), num_blocks, v.block_ids + num_block_ids);
+    const int32_t padded = round_up(num_blocks, kTableAlign);
+    std::fill(v.block_ids + num_block_ids + num_blocks, v.block_ids + num_block_ids + padded, kDummyBlock);
+    num_block_ids += padded;
+
+    for (int32_t i = 0; i < run.num_rows; ++i) {
+        const int32_t position = first + i;
+        const int32_t token = segment.is_decode ? ~segment.slot : request.tokens[static_cast<size_t>(position)];
+        const int32_t kv_slot = table[static_cast<size_t>(position / block_tokens)] * block_tokens + position % block_tokens;
+        v.rows[row + i] = RowInput{token, position, kv_slot, index};
+    }
+    if (segment.is_decode) {
+        ++v.header->num_decode_segments;
+        v.header->kv_read_tokens += first + 1;
+    } else {
+        const int64_t rows = run.num_rows;
+        v.header->prefill_pairs += rows * first + rows * (rows + 1) / 2;
+    }
+    if (request.sample.uses_counts != 0 && !segment.is_decode) fill_updates(v, segment, run, request);
+    row += run.num_rows;
+    if (run.samples) fill_sample(v, segment, request, row - 1);
+}
+
+Status Staging::stage(Stream& stream, const Model& model, const StepPlan& plan, const LaunchRows& launch,
+                      const StepSources& sources, StepShape shape, int result_index) {
+    Buffer& input = inputs_[next_input_];
+    next_input_ = (next_input_ + 1) % inputs_.size();
+    const StepView v = layout_.view(input.data());
+    *v.header = StepHeader{};
+    v.header->result_index = result_index;
+    v.header->step = plan.step;
+    int32_t row = 0;
+    int32_t num_block_ids = 0;
+    for (const LaunchRows::Run& run : launch.runs) fill_run(v, plan, run, sources, row, num_block_ids);
+    v.header->num_rows = row;
+    for (int32_t i = row; i < shape.rows; ++i) v.rows[i] = RowInput{0, 0, kDummyBlock, -1};
+    for (int32_t i = v.header->num_samples; i < shape.samples; ++i) v.samples[i] = SampleInput{};
+    if (Status s = model.plan(v, layout_.capacity()); !s) return s;
+
+    StepInputLayout::Range ranges[6];
+    const int num_ranges = layout_.used_ranges(*v.header, shape.rows, shape.samples, num_block_ids, ranges);
+    auto* from = input.as<uint8_t>();
+    auto* to = device_input_.as<uint8_t>();
+    for (int i = 0; i < num_ranges; ++i) {
+        if (Status s = stream.copy(to + ranges[i].begin, from + ranges[i].begin, ranges[i].bytes); !s) return s;
+    }
+    return {};
+}
+
+}  // namespace takt

@@ -1,0 +1,77 @@
+// Staging: the pinned host side of a step's inputs and results. A ring of pinned input buffers, one fixed device input buffer
+// that recorded graphs name, two pinned result blocks. Fills a launch from a plan; owns no requests. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/device.h"
+#include "kernels/step_input.h"
+#include "model/forward.h"
+#include "runtime/plan.h"
+#include "runtime/request.h"
+
+namespace takt {
+
+/// What staging needs to know of the requests that a plan names.
+class StepSources {
+public:
+    virtual ~StepSources() = default;
+    [[nodiscard]] virtual const RequestState& request(RequestId id) const = 0;
+    [[nodiscard]] virtual std::span<const int32_t> block_table(RequestId id) const = 0;
+};
+
+/// The rows of one launch: runs of a plan's segments. A plan within the ladder is one launch; a larger one is several.
+struct LaunchRows {
+    struct Run {
+        int32_t segment = 0;       ///< index in plan.segments
+        int32_t row_offset = 0;    ///< rows of the segment before this run
+        int32_t num_rows = 0;
+        bool samples = false;
+    };
+    std::vector<Run> runs;         ///< single decode rows first
+    int32_t num_rows = 0;
+    int32_t num_samples = 0;
+};
+
+/// Cuts a plan into launches of at most `max_rows` rows: sampled rows all in the last one, nothing planned between.
+void split_launches(const StepPlan& plan, int32_t max_rows, std::vector<LaunchRows>& out);
+
+class Staging {
+public:
+    /// Takes all its memory here. `num_inputs`: pinned input buffers; at least 2, one more for each extra launch a plan may need.
+    static Result<Staging> create(Device& device, const StepCapacity& capacity, int32_t num_inputs);
+    Staging(Staging&&) = default;
+    Staging& operator=(Staging&&) = default;
+
+    [[nodiscard]] const StepInputLayout& layout() const { return layout_; }
+    [[nodiscard]] StepView device_view() const { return layout_.view(device_input_.data()); }
+    [[nodiscard]] void* results() const { return results_.data(); }
+    [[nodiscard]] size_t result_stride() const { return result_stride_; }
+    [[nodiscard]] size_t bytes() const { return total_bytes_; }
+    [[nodiscard]] const StepResultHeader& result_header(int index) const;
+    [[nodiscard]] const SampleResult* result_samples(int index) const;
+
+    /// Fills the next pinned buffer and queues its copy. The attention plan is made by `model`.
+    Status stage(Stream& stream, const Model& model, const StepPlan& plan, const LaunchRows& launch,
+                 const StepSources& sources, StepShape shape, int result_index);
+
+private:
+    Staging() : layout_(StepCapacity{}) {}
+    void fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, const StepSources& sources,
+                  int32_t& row, int32_t& num_block_ids) const;
+    void fill_sample(const StepView& v, const PlanSegment& segment, const RequestState& request, int32_t row) const;
+    void fill_updates(const StepView& v, const PlanSegment& segment, const LaunchRows::Run& run,
+                      const RequestState& request) const;
+
+    StepInputLayout layout_;
+    std::vector<Buffer> inputs_;   // pinned ring
+    Buffer device_input_;
+    Buffer results_;               // pinned, two blocks
+    size_t result_stride_ = 0;
+    size_t total_bytes_ = 0;
+    size_t next_input_ = 0;
+};
+
+}  // namespace takt
