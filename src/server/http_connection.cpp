@@ -1,0 +1,335 @@
+// One connection's requests, over Beast's HTTP parser. Server thread.
+#include "server/http_connection.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
+#include <optional>
+
+#include "server/clock.h"
+#include "server/http_exchange.h"
+#include "server/json_text.h"
+#include "server/protocol.h"
+#include "server/responses_session.h"
+#include "server/routes.h"
+#include "server/stream_session.h"
+#include "server/task_group.h"
+#include "server/ws_beast.h"
+
+namespace takt::server {
+
+namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+using Parser = http::request_parser<http::string_body>;
+
+constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
+constexpr auto kIdleSeconds = std::chrono::seconds(75);   // a kept-alive connection without a request
+constexpr double kBodyFactor = 6;                         // a body may take this many times header_seconds
+constexpr std::size_t kMaxRequestIdBytes = 128;
+
+class HttpConnection final : public Closable {
+public:
+    HttpConnection(ServerState& state, asio::ip::tcp::socket socket)
+        : state_(state), stream_(std::move(socket)) {
+        beast::error_code ec;
+        loopback_peer_ = stream_.socket().remote_endpoint(ec).address().is_loopback();
+        if (ec) loopback_peer_ = false;
+        state_.connections.insert(this);
+    }
+    ~HttpConnection() override { state_.connections.erase(this); }
+
+    asio::awaitable<void> run();
+    void wind_down() override;
+    void abort() override;
+
+private:
+    asio::awaitable<bool> read_request(Parser& parser);
+    asio::awaitable<bool> read_body(Parser& parser);
+    asio::awaitable<void> wait_for_request();
+    asio::awaitable<void> refuse_unread(beast::error_code ec);
+    asio::awaitable<bool> serve_one(Parser& parser);
+    asio::awaitable<void> watch(HttpExchange& exchange);
+    asio::awaitable<void> become_websocket(UpgradeRequest request, HttpRequest plain);
+    asio::awaitable<void> run_session(std::unique_ptr<BeastWsSocket> socket, HttpRequest plain);
+    std::optional<HttpReply> refuse(HttpRequest& request, bool upgrade);
+    std::optional<HttpReply> refuse_upgrade(const HttpRequest& request, std::string& subprotocol);
+    HttpRequest plain_request(const UpgradeRequest& message);
+    void log_request(const HttpRequest& request, int status, std::uint64_t begin_ns);
+    std::chrono::nanoseconds seconds(double value) const {
+        return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
+    }
+
+    ServerState& state_;
+    beast::tcp_stream stream_;
+    beast::flat_buffer buffer_;
+    bool loopback_peer_ = false;
+    bool winding_down_ = false;
+    bool idle_ = true;
+    WsSocket* ws_ = nullptr;
+    StreamSession* stream_session_ = nullptr;
+    ResponsesSession* responses_session_ = nullptr;
+};
+
+void HttpConnection::wind_down() {
+    winding_down_ = true;
+    if (stream_session_ != nullptr) {
+        stream_session_->wind_down();
+    } else if (responses_session_ != nullptr) {
+        responses_session_->wind_down();
+    } else if (idle_) {
+        abort();
+    }
+}
+
+void HttpConnection::abort() {
+    if (ws_ != nullptr) {
+        ws_->abort();
+    } else {
+        stream_.close();
+    }
+}
+
+asio::awaitable<void> HttpConnection::wait_for_request() {
+    if (buffer_.size() > 0) co_return;
+    stream_.expires_after(kIdleSeconds);
+    auto read = co_await stream_.async_read_some(buffer_.prepare(1024), asio::as_tuple(asio::use_awaitable));
+    if (!std::get<0>(read)) buffer_.commit(std::get<1>(read));
+}
+
+// The answer to bytes that are no request: by what the parser said; a peer that closed or dawdled gets none.
+asio::awaitable<void> HttpConnection::refuse_unread(beast::error_code ec) {
+    int status = 400;
+    if (ec == http::error::header_limit) status = 431;
+    if (ec == http::error::body_limit || ec == http::error::buffer_overflow) status = 413;
+    const bool silent = ec == http::error::end_of_stream || ec == beast::error::timeout ||
+                        ec == http::error::partial_message || ec.category() != make_error_code(http::error::bad_method).category();
+    if (silent) co_return;
+    HttpExchange exchange(stream_, false, false, HttpHeaders());
+    exchange.keep_alive = false;
+    const std::string_view code = status == 413 ? "too_large" : "bad_request";
+    HttpReply reply = error_reply(status, code, status == 413 ? "the body is longer than server.max_message_kib"
+                                                              : "not a valid HTTP request: " + ec.message());
+    co_await exchange.reply(std::move(reply));
+    // Read on for a moment: closing with unread bytes would reset the connection under the answer.
+    beast::error_code ignored;
+    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(std::chrono::seconds(1));
+    std::string rest(4096, '\0');
+    for (int i = 0; i < 256; ++i) {
+        auto read = co_await stream_.async_read_some(asio::buffer(rest), asio::as_tuple(asio::use_awaitable));
+        if (std::get<0>(read)) co_return;
+    }
+}
+
+asio::awaitable<bool> HttpConnection::read_body(Parser& parser) {
+    const auto& message = parser.get();
+    if (beast::iequals(message[http::field::expect], "100-continue")) {
+        const std::string proceed = "HTTP/1.1 100 Continue\r\n\r\n";
+        auto written = co_await asio::async_write(stream_, asio::buffer(proceed), asio::as_tuple(asio::use_awaitable));
+        if (std::get<0>(written)) co_return false;
+    }
+    stream_.expires_after(seconds(state_.config.server.header_seconds * kBodyFactor));
+    auto read = co_await http::async_read(stream_, buffer_, parser, asio::as_tuple(asio::use_awaitable));
+    if (std::get<0>(read)) {
+        co_await refuse_unread(std::get<0>(read));
+        co_return false;
+    }
+    co_return true;
+}
+
+asio::awaitable<bool> HttpConnection::read_request(Parser& parser) {
+    parser.header_limit(kMaxHeaderBytes);
+    parser.body_limit(static_cast<std::uint64_t>(state_.config.server.max_message_kib) * 1024);
+    stream_.expires_after(seconds(state_.config.server.header_seconds));
+    auto head = co_await http::async_read_header(stream_, buffer_, parser, asio::as_tuple(asio::use_awaitable));
+    if (std::get<0>(head)) {
+        co_await refuse_unread(std::get<0>(head));
+        co_return false;
+    }
+    idle_ = false;
+    if (!parser.is_done()) {
+        const bool whole = co_await read_body(parser);
+        if (!whole) co_return false;
+    }
+    stream_.expires_never();
+    co_return true;
+}
+
+HttpRequest HttpConnection::plain_request(const UpgradeRequest& message) {
+    HttpRequest out;
+    out.method = std::string(message.method_string());
+    const std::string target(message.target());
+    const std::size_t question = target.find('?');
+    out.path = percent_decoded(std::string_view(target).substr(0, question));
+    if (question != std::string::npos) out.query = target.substr(question + 1);
+    for (const auto& field : message) out.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    out.loopback_peer = loopback_peer_;
+    const std::string_view shown_id = out.header("x-request-id");
+    bool usable = !shown_id.empty() && shown_id.size() <= kMaxRequestIdBytes;
+    for (const char c : shown_id) usable = usable && c > ' ' && c < 0x7F;
+    out.request_id = usable ? std::string(shown_id) : state_.make_id("req_");
+    return out;
+}
+
+std::optional<HttpReply> HttpConnection::refuse(HttpRequest& request, bool upgrade) {
+    std::optional<HttpReply> out = state_.access.refuse(request, upgrade);
+    if (out || request.method == "OPTIONS") return out;
+    const std::optional<Identity> identity = state_.access.identify(request);
+    if (!identity) {
+        out = error_reply(401, "unauthorized", "a valid key is needed: Authorization: Bearer KEY");
+        out->headers.emplace_back("WWW-Authenticate", "Bearer");
+        return out;
+    }
+    request.identity = *identity;
+    return std::nullopt;
+}
+
+std::optional<HttpReply> HttpConnection::refuse_upgrade(const HttpRequest& request, std::string& subprotocol) {
+    if (request.path != "/v1/stream" && request.path != "/v1/responses") {
+        return error_reply(404, "not_found", "there is no WebSocket at this path");
+    }
+    if (state_.draining || winding_down_) return error_reply(503, "draining", "the server is shutting down");
+    if (!state_.engine) return error_reply(503, "draining", "the model is not loaded yet");
+    bool others = false;
+    for (const std::string& offered : header_list(request.header("sec-websocket-protocol"))) {
+        if (offered == kSubprotocol && request.path == "/v1/stream") subprotocol = offered;
+        others = others || offered.rfind(kKeySubprotocolPrefix, 0) != 0;
+    }
+    if (request.path == "/v1/stream" && subprotocol.empty() && others) {
+        return error_reply(400, "bad_request", "Sec-WebSocket-Protocol: allowed takt.v1");
+    }
+    if (!state_.tenants.connect(request.identity.tenant)) {
+        return error_reply(429, "rate_limited", "the tenant's max_connections is reached");
+    }
+    return std::nullopt;
+}
+
+void HttpConnection::log_request(const HttpRequest& request, int status, std::uint64_t begin_ns) {
+    const bool routine = request.path == "/metrics" || request.path.rfind("/health", 0) == 0;
+    std::string line = request.method + ' ' + valid_utf8(request.path) + ' ' + std::to_string(status) + " in ";
+    append_json_number(line, static_cast<std::int64_t>((steady_now_ns() - begin_ns) / 1000));
+    line += " us, request " + request.request_id;
+    if (!request.identity.tenant.empty()) line += ", tenant " + request.identity.tenant;
+    state_.log(routine ? LogLevel::debug : LogLevel::info, line);
+}
+
+asio::awaitable<void> HttpConnection::watch(HttpExchange& exchange) {
+    auto waited = co_await stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
+                                                       asio::as_tuple(asio::use_awaitable));
+    if (std::get<0>(waited)) co_return;
+    char byte = 0;
+    beast::error_code ec;
+    const std::size_t count =
+        stream_.socket().receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, ec);
+    // Bytes mean a pipelined request: a client that waits for this answer first.
+    if (count > 0 || ec == asio::error::would_block || ec == asio::error::try_again) co_return;
+    exchange.gone = true;
+    if (exchange.on_gone) exchange.on_gone();
+}
+
+// One request to its answer. False: the connection ends.
+asio::awaitable<bool> HttpConnection::serve_one(Parser& parser) {
+    const std::uint64_t begin_ns = steady_now_ns();
+    UpgradeRequest message = parser.release();
+    HttpRequest request = plain_request(message);
+    const bool upgrade = beast::websocket::is_upgrade(message);
+    ++state_.num_http_requests;
+    HttpHeaders extra = state_.access.cors_headers(request);
+    extra.emplace_back("x-request-id", request.request_id);
+    HttpExchange exchange(stream_, message.version() < 11, request.method == "HEAD", std::move(extra));
+    exchange.keep_alive = message.keep_alive() && !winding_down_;
+    std::optional<HttpReply> refusal = refuse(request, upgrade);
+    std::string subprotocol;
+    if (!refusal && upgrade) refusal = refuse_upgrade(request, subprotocol);
+    if (refusal) {
+        co_await exchange.reply(std::move(*refusal));
+    } else if (upgrade) {
+        log_request(request, 101, begin_ns);
+        message.body() = std::move(subprotocol);
+        co_await become_websocket(std::move(message), std::move(request));
+        co_return false;
+    } else if (request.method == "OPTIONS") {
+        HttpReply reply;
+        reply.status = 204;
+        co_await exchange.reply(std::move(reply));
+    } else {
+        request.body = std::move(message.body());
+        stream_.socket().non_blocking(true);
+        TaskGroup watcher(stream_.get_executor(), TaskGroup::Sink());
+        watcher.spawn(watch(exchange));
+        HttpRequest handed = request;
+        co_await serve_http(state_, std::move(handed), exchange);
+        beast::error_code ignored;
+        stream_.socket().cancel(ignored);
+        co_await watcher.empty();
+    }
+    log_request(request, exchange.status(), begin_ns);
+    co_return exchange.keep_alive && !exchange.gone && !winding_down_;
+}
+
+asio::awaitable<void> HttpConnection::become_websocket(UpgradeRequest request, HttpRequest plain) {
+    BeastWsSocket::Options options;
+    options.subprotocol = std::move(request.body());
+    request.body().clear();
+    options.request_id = plain.request_id;
+    options.ping_seconds = state_.config.server.ping_seconds;
+    options.max_message_bytes = static_cast<std::size_t>(state_.config.server.max_message_kib) * 1024;
+    std::unique_ptr<BeastWsSocket> socket = make_ws_socket(std::move(stream_));
+    ws_ = socket.get();
+    ++state_.num_websockets;
+    const std::string tenant = plain.identity.tenant;
+    const bool accepted = co_await socket->accept(std::move(request), std::move(options));
+    if (accepted) co_await run_session(std::move(socket), std::move(plain));
+    ws_ = nullptr;
+    --state_.num_websockets;
+    state_.tenants.disconnect(tenant);
+}
+
+asio::awaitable<void> HttpConnection::run_session(std::unique_ptr<BeastWsSocket> socket, HttpRequest plain) {
+    if (plain.path == "/v1/stream") {
+        StreamSession session(state_, *socket, plain.identity);
+        stream_session_ = &session;
+        if (winding_down_) session.wind_down();
+        co_await session.run();
+        stream_session_ = nullptr;
+    } else {
+        ResponsesSession session(state_, *socket, plain.identity);
+        responses_session_ = &session;
+        if (winding_down_) session.wind_down();
+        co_await session.run();
+        responses_session_ = nullptr;
+    }
+    ws_ = nullptr;
+}
+
+asio::awaitable<void> HttpConnection::run() {
+    for (bool first = true;; first = false) {
+        idle_ = true;
+        if (!first) co_await wait_for_request();
+        if (winding_down_) break;
+        auto parser = std::make_unique<Parser>();
+        const bool whole = co_await read_request(*parser);
+        if (!whole) co_return;
+        const bool again = co_await serve_one(*parser);
+        if (!again) break;
+    }
+    if (!stream_.socket().is_open()) co_return;
+    beast::error_code ignored;
+    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    stream_.close();
+}
+
+}  // namespace
+
+asio::awaitable<void> serve_connection(ServerState& state, asio::ip::tcp::socket socket) {
+    HttpConnection connection(state, std::move(socket));
+    co_await connection.run();
+}
+
+}  // namespace takt::server

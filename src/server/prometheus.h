@@ -1,0 +1,18 @@
+// Prometheus text (format 0.0.4) from snapshots, with the aliases under which dashboards know other engines. Pure.
+#pragma once
+
+#include <takt/metrics.h>
+
+#include <string>
+
+namespace takt::server {
+
+/// Appends one series with its HELP and TYPE lines.
+void append_series(std::string& out, const SeriesSnapshot& series);
+
+/// The vLLM-named copies of the series that are in `metrics`. `model`: the value of their model_name label.
+MetricsSnapshot aliases(const MetricsSnapshot& metrics, const MemoryPlan& plan, const std::string& model);
+
+std::string prometheus_text(const MetricsSnapshot& metrics);
+
+}  // namespace takt::server

@@ -1,0 +1,146 @@
+// POST /v1/responses: whole or as server-sent events. Server thread.
+#include <boost/json/parse.hpp>
+
+#include "server/clock.h"
+#include "server/event_stream.h"
+#include "server/field_reader.h"
+#include "server/generation.h"
+#include "server/openai_routes.h"
+#include "server/response_events.h"
+#include "server/response_request.h"
+
+namespace takt::server {
+
+namespace {
+
+constexpr std::size_t kInlineBytes = 64 * 1024;
+
+ResponseRequest parse_text(const std::string& body, const std::string& model_name) {
+    const ParsedJson parsed = parse_json(body);
+    ResponseRequest out;
+    if (parsed.value.is_object()) return parse_response_body(parsed.value.get_object(), model_name, false);
+    out.error.code = errc::bad_request;
+    out.error.message = parsed.problem.empty() ? "the body must be one JSON object" : parsed.problem;
+    return out;
+}
+
+asio::awaitable<ResponseRequest> parse_body(ServerState& state, const HttpRequest& http) {
+    const std::function<ResponseRequest()> work = [&state, &http] { return parse_text(http.body, state.model_name); };
+    if (http.body.size() <= kInlineBytes) co_return work();
+    ResponseRequest parsed = co_await on_worker<ResponseRequest>(state, work);
+    co_return parsed;
+}
+
+asio::awaitable<void> send_all(EventStream& events, std::vector<ResponseEvent> all) {
+    for (ResponseEvent& event : all) {
+        std::string data = std::move(event.data);
+        std::string name = std::move(event.name);
+        co_await events.send(std::move(data), std::move(name));
+    }
+}
+
+asio::awaitable<void> send_events(Generation& generation, EventStream& events, ResponseEvents& sequence) {
+    std::vector<ResponseEvent> first = sequence.begin();
+    co_await send_all(events, std::move(first));
+    const Generation::Sink sink = [&](Generation::Choice&, Chunk chunk) {
+        ResponseEvent event = sequence.delta(chunk);
+        return events.send(std::move(event.data), std::move(event.name));
+    };
+    co_await generation.run(sink, false);
+    const Failure failure = generation.failure();
+    std::vector<ResponseEvent> last;
+    if (failure) {
+        last.push_back(sequence.failed(error_info(failure.code).code, failure.message));
+    } else {
+        last = sequence.end(generation.choices().front()->result, unix_seconds());
+    }
+    co_await send_all(events, std::move(last));
+    events.finish();
+}
+
+asio::awaitable<void> answer_stream(ServerState& state, Generation& generation, Exchange& exchange,
+                                    ResponseEvents& sequence) {
+    EventStream events(exchange, state.config.server.ping_seconds);
+    const bool open = co_await events.open(HttpHeaders());
+    if (!open) {
+        generation.cancel();
+        co_await generation.run(Generation::Sink(), false);
+        co_return;
+    }
+    TaskGroup writer(exchange.executor(), TaskGroup::Sink());
+    writer.spawn(events.run());
+    co_await send_events(generation, events, sequence);
+    co_await writer.empty();
+}
+
+asio::awaitable<bool> taken() { co_return true; }
+
+asio::awaitable<void> answer_whole(Generation& generation, Exchange& exchange, ResponseEvents& sequence) {
+    const Generation::Sink sink = [&sequence](Generation::Choice&, Chunk chunk) {
+        sequence.collect(chunk);
+        return taken();
+    };
+    co_await generation.run(sink, false);
+    const Failure failure = generation.failure();
+    HttpReply reply;
+    if (failure) {
+        reply = failure_reply(failure);
+    } else {
+        reply.body = sequence.whole(generation.choices().front()->result, unix_seconds());
+    }
+    co_await exchange.reply(std::move(reply));
+}
+
+Failure body_failure(const ResponseRequest& parsed) {
+    Failure out;
+    out.code = parsed.error.code;
+    out.message = parsed.error.message;
+    // Nothing is stored between HTTP requests.
+    if (!out && parsed.previous_id) {
+        out.code = errc::not_found;
+        out.message = "previous_response_id: responses are kept on a WebSocket connection only, for its life";
+    }
+    return out;
+}
+
+}  // namespace
+
+asio::awaitable<void> serve_responses(ServerState& state, HttpRequest http, Exchange& exchange) {
+    ResponseRequest parsed = co_await parse_body(state, http);
+    if (!parsed.error) parsed.error = apply_slo_headers(http, parsed.request);
+    const Failure wrong = body_failure(parsed);
+    if (wrong) {
+        HttpReply reply = failure_reply(wrong, parsed.error ? parsed.error.param : "previous_response_id");
+        co_await exchange.reply(std::move(reply));
+        co_return;
+    }
+    prepend_turns(parsed, boost::json::array());
+    parsed.request.label = http.request_id;
+    Generation generation(state, http.identity, exchange.executor());
+    exchange.on_gone = [&generation] { generation.cancel(); };
+    std::vector<Request> requests;
+    requests.push_back(std::move(parsed.request));
+    const Failure failure = co_await generation.submit_all(std::move(requests));
+    if (failure) {
+        exchange.on_gone = nullptr;
+        HttpReply reply = failure_reply(failure);
+        co_await exchange.reply(std::move(reply));
+        co_return;
+    }
+    ResponseHead head;
+    head.id = state.make_id("resp_");
+    head.item_id = state.make_id("msg_");
+    head.model = state.model_name;
+    head.created = unix_seconds();
+    head.echo = std::move(parsed.echo);
+    head.logprobs = parsed.logprobs;
+    ResponseEvents sequence(std::move(head));
+    if (parsed.stream) {
+        co_await answer_stream(state, generation, exchange, sequence);
+    } else {
+        co_await answer_whole(generation, exchange, sequence);
+    }
+    exchange.on_gone = nullptr;
+}
+
+}  // namespace takt::server

@@ -1,0 +1,202 @@
+// The Responses dialect over one WebSocket. Server thread.
+#include "server/responses_session.h"
+
+#include <utility>
+
+#include "server/clock.h"
+#include "server/field_reader.h"
+
+namespace takt::server {
+
+namespace json = boost::json;
+
+struct ResponsesSession::Lane {
+    Lane(ServerState& state, const Identity& identity, const asio::any_io_executor& executor)
+        : generation(state, identity, executor), slot(executor) {}
+
+    std::string name;
+    Generation generation;
+    Outbox::Slot slot;
+};
+
+ResponsesSession::ResponsesSession(ServerState& state, WsSocket& socket, Identity identity)
+    : state_(state),
+      socket_(socket),
+      identity_(std::move(identity)),
+      outbox_(socket),
+      reader_slot_(socket.executor()),
+      responses_(socket.executor(),
+                 [&state](std::exception_ptr) { state.log(LogLevel::error, "a response ended by an exception"); }),
+      helpers_(socket.executor(),
+               [&state](std::exception_ptr) { state.log(LogLevel::error, "a writer ended by an exception"); }) {}
+
+asio::awaitable<void> ResponsesSession::run() {
+    helpers_.spawn(outbox_.run());
+    co_await read_loop();
+    closed_ = true;
+    outbox_.fail();
+    for (const auto& entry : lanes_) entry.second->generation.cancel();
+    co_await responses_.empty();
+    outbox_.finish();
+    co_await helpers_.empty();
+}
+
+void ResponsesSession::wind_down() {
+    if (std::exchange(winding_down_, true) || closed_) return;
+    helpers_.spawn(close_when_idle());
+}
+
+asio::awaitable<void> ResponsesSession::close_when_idle() {
+    co_await responses_.empty();
+    if (closed_) co_return;
+    co_await socket_.close(CloseCode::going_away);
+}
+
+asio::awaitable<void> ResponsesSession::read_loop() {
+    for (;;) {
+        WsMessage message = co_await socket_.read();
+        if (message.kind == WsMessage::Kind::closed) co_return;
+        // This dialect's clients may send their JSON as text or as binary.
+        co_await handle(std::move(message.data));
+    }
+}
+
+asio::awaitable<void> ResponsesSession::refuse(Failure failure, std::string param, const std::string* stream_id) {
+    const ErrorInfo info = error_info(failure.code);
+    std::string frame = response_error_frame(info.http_status, info.code, failure.message, param, stream_id);
+    co_await outbox_.send(reader_slot_, std::move(frame));
+}
+
+asio::awaitable<void> ResponsesSession::handle(std::string text) {
+    ParsedJson parsed = parse_json(text);
+    Failure failure;
+    failure.code = errc::bad_request;
+    failure.message = parsed.problem;
+    const json::object* object = parsed.value.if_object();
+    if (object == nullptr) {
+        if (failure.message.empty()) failure.message = "a frame must be one JSON object";
+        co_await refuse(std::move(failure), std::string(), nullptr);
+        co_return;
+    }
+    const json::value* type = object->if_contains("type");
+    const std::string name = type != nullptr && type->is_string() ? type->get_string().c_str() : "";
+    if (name == "response.create") {
+        json::object frame = *object;
+        co_await create(std::move(frame));
+        co_return;
+    }
+    const json::value* lane = object->if_contains("stream_id");
+    std::string lane_name;
+    if (lane != nullptr && lane->is_string()) lane_name = lane->get_string().c_str();
+    failure.message = name == "response.steer" ? "response.steer is not available in this version"
+                                               : "type: allowed response.create";
+    co_await refuse(std::move(failure), std::string("type"), lane_name.empty() ? nullptr : &lane_name);
+}
+
+Failure ResponsesSession::cannot_start(const ResponseRequest& request) const {
+    Failure out;
+    if (request.error) {
+        out.code = request.error.code;
+        out.message = request.error.message;
+    } else if (winding_down_) {
+        out.code = errc::draining;
+        out.message = "the server is shutting down";
+    } else if (lanes_.find(request.stream_id) != lanes_.end()) {
+        out.code = errc::bad_request;
+        out.message = request.stream_id.empty() ? "a response is live on this lane: wait for its end or name a stream_id"
+                                                : "a response is live on lane " + request.stream_id;
+    }
+    return out;
+}
+
+asio::awaitable<void> ResponsesSession::create(json::object frame) {
+    ResponseRequest request = parse_response_body(frame, state_.model_name, true);
+    const std::string stream_id = request.stream_id;
+    const std::string* lane_name = request.has_stream_id ? &stream_id : nullptr;
+    Failure failure = cannot_start(request);
+    std::string param = request.error.param;
+    json::array turns;
+    if (!failure && request.previous_id) {
+        std::optional<json::array> found = conversations_.find(*request.previous_id);
+        if (found) {
+            turns = std::move(*found);
+        } else {
+            failure.code = errc::not_found;
+            failure.message = "previous_response_id: no such response on this connection";
+            param = "previous_response_id";
+        }
+    }
+    if (failure) {
+        co_await refuse(std::move(failure), std::move(param), lane_name);
+        co_return;
+    }
+    prepend_turns(request, turns);
+    auto lane = std::make_shared<Lane>(state_, identity_, socket_.executor());
+    lane->name = request.stream_id;
+    lanes_[lane->name] = lane;
+    responses_.spawn(respond(lane, std::move(request)));
+}
+
+asio::awaitable<void> ResponsesSession::send_all(Lane& lane, std::vector<ResponseEvent> events) {
+    for (ResponseEvent& event : events) {
+        std::string data = std::move(event.data);
+        co_await outbox_.send(lane.slot, std::move(data));
+    }
+}
+
+asio::awaitable<void> ResponsesSession::respond_empty(Lane& lane, ResponseRequest& request, ResponseEvents& sequence) {
+    std::vector<ResponseEvent> events = sequence.empty(unix_seconds());
+    lanes_.erase(request.stream_id);
+    co_await send_all(lane, std::move(events));
+}
+
+asio::awaitable<void> ResponsesSession::respond(std::shared_ptr<Lane> lane, ResponseRequest request) {
+    ResponseHead head;
+    head.id = state_.make_id("resp_");
+    head.item_id = state_.make_id("msg_");
+    head.model = state_.model_name;
+    head.created = unix_seconds();
+    head.echo = request.echo;
+    head.stream_id = request.stream_id;
+    head.has_stream_id = request.has_stream_id;
+    head.logprobs = request.logprobs;
+    const std::string id = head.id;
+    ResponseEvents sequence(std::move(head));
+    if (!request.generate) {
+        conversations_.add(id, request.previous_id, std::move(request.input), std::nullopt);
+        co_await respond_empty(*lane, request, sequence);
+        co_return;
+    }
+    std::vector<Request> requests;
+    request.request.label = id;
+    requests.push_back(std::move(request.request));
+    const Failure refused = co_await lane->generation.submit_all(std::move(requests));
+    if (refused) {
+        lanes_.erase(lane->name);
+        const ErrorInfo info = error_info(refused.code);
+        std::string frame = response_error_frame(info.http_status, info.code, refused.message, std::string_view(),
+                                                 request.has_stream_id ? &request.stream_id : nullptr);
+        co_await outbox_.send(lane->slot, std::move(frame));
+        co_return;
+    }
+    std::vector<ResponseEvent> first = sequence.begin();
+    co_await send_all(*lane, std::move(first));
+    const Generation::Sink sink = [this, &lane, &sequence](Generation::Choice&, Chunk chunk) {
+        ResponseEvent event = sequence.delta(chunk);
+        return outbox_.send(lane->slot, std::move(event.data));
+    };
+    co_await lane->generation.run(sink, false);
+    const Failure failure = lane->generation.failure();
+    std::vector<ResponseEvent> last;
+    if (failure) {
+        last.push_back(sequence.failed(error_info(failure.code).code, failure.message));
+    } else {
+        last = sequence.end(lane->generation.choices().front()->result, unix_seconds());
+        conversations_.add(id, request.previous_id, std::move(request.input), sequence.text());
+    }
+    // The lane is free before the terminal event can reach the client, who may reuse it at once.
+    lanes_.erase(lane->name);
+    co_await send_all(*lane, std::move(last));
+}
+
+}  // namespace takt::server

@@ -1,0 +1,87 @@
+// WebSocket over Beast: the one file of the server that compiles beast/websocket. Server thread.
+#include "server/ws_beast.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/websocket/stream.hpp>
+#include <chrono>
+
+namespace takt::server {
+
+namespace {
+
+namespace beast = boost::beast;
+namespace websocket = beast::websocket;
+
+constexpr auto kHandshakeTimeout = std::chrono::seconds(10);
+
+class Socket final : public BeastWsSocket {
+public:
+    explicit Socket(beast::tcp_stream stream) : ws_(std::move(stream)) {}
+
+    asio::awaitable<bool> accept(UpgradeRequest request, Options options) override {
+        configure(options);
+        auto result = co_await ws_.async_accept(request, asio::as_tuple(asio::use_awaitable));
+        co_return !std::get<0>(result);
+    }
+
+    asio::awaitable<WsMessage> read() override {
+        WsMessage message;
+        std::string data;
+        auto buffer = asio::dynamic_buffer(data);
+        auto result = co_await ws_.async_read(buffer, asio::as_tuple(asio::use_awaitable));
+        if (std::get<0>(result)) co_return message;
+        message.kind = ws_.got_text() ? WsMessage::Kind::text : WsMessage::Kind::binary;
+        message.data = std::move(data);
+        co_return message;
+    }
+
+    asio::awaitable<bool> write(std::string text) override {
+        auto result = co_await ws_.async_write(asio::buffer(text), asio::as_tuple(asio::use_awaitable));
+        co_return !std::get<0>(result);
+    }
+
+    asio::awaitable<void> close(CloseCode code) override {
+        const websocket::close_reason reason(static_cast<std::uint16_t>(code));
+        auto result = co_await ws_.async_close(reason, asio::as_tuple(asio::use_awaitable));
+        static_cast<void>(result);
+    }
+
+    void abort() override { beast::get_lowest_layer(ws_).close(); }
+
+    asio::any_io_executor executor() const override {
+        return const_cast<websocket::stream<beast::tcp_stream>&>(ws_).get_executor();
+    }
+
+private:
+    void configure(const Options& options) {
+        // From here on the WebSocket's own timers watch the peer.
+        beast::get_lowest_layer(ws_).expires_never();
+        websocket::stream_base::timeout timeout{};
+        timeout.handshake_timeout = kHandshakeTimeout;
+        // Beast pings at half of the idle time: every ping_seconds, and gives up on a peer silent for twice that.
+        timeout.idle_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.ping_seconds * 2000));
+        timeout.keep_alive_pings = true;
+        ws_.set_option(timeout);
+        const std::string subprotocol = options.subprotocol;
+        const std::string request_id = options.request_id;
+        ws_.set_option(websocket::stream_base::decorator([subprotocol, request_id](websocket::response_type& response) {
+            response.set(beast::http::field::server, "takt");
+            response.set("x-request-id", request_id);
+            if (!subprotocol.empty()) response.set(beast::http::field::sec_websocket_protocol, subprotocol);
+        }));
+        ws_.read_message_max(options.max_message_bytes);
+        ws_.auto_fragment(false);
+        ws_.text(true);
+    }
+
+    websocket::stream<beast::tcp_stream> ws_;
+};
+
+}  // namespace
+
+std::unique_ptr<BeastWsSocket> make_ws_socket(beast::tcp_stream stream) {
+    return std::make_unique<Socket>(std::move(stream));
+}
+
+}  // namespace takt::server

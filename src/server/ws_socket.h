@@ -1,0 +1,43 @@
+// WsSocket: one WebSocket as the sessions see it: whole messages in, whole text messages out. The real one is over Beast
+// (ws_beast.cpp). At most one read and one write at a time; all on the server's thread.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <string>
+
+namespace takt::server {
+
+namespace asio = boost::asio;
+
+struct WsMessage {
+    enum class Kind { text, binary, closed } kind = Kind::closed;
+    std::string data;
+};
+
+/// Close codes of RFC 6455 that takt sends by itself.
+enum class CloseCode : std::uint16_t { normal = 1000, going_away = 1001, policy = 1008, try_later = 1013 };
+
+class WsSocket {
+public:
+    virtual ~WsSocket() = default;
+    WsSocket(const WsSocket&) = delete;
+    WsSocket& operator=(const WsSocket&) = delete;
+
+    /// The next message; `closed` for every kind of end. Over-long messages, protocol violations and bad UTF-8 have closed
+    /// the socket with 1009, 1002 and 1007 by then.
+    virtual asio::awaitable<WsMessage> read() = 0;
+    /// Completes once the message was handed to the system; false: the socket is dead.
+    virtual asio::awaitable<bool> write(std::string text) = 0;
+    /// Sends a close frame and waits for the peer's, at most the handshake time-out.
+    virtual asio::awaitable<void> close(CloseCode code) = 0;
+    /// Ends every outstanding operation at once.
+    virtual void abort() = 0;
+    [[nodiscard]] virtual asio::any_io_executor executor() const = 0;
+
+protected:
+    WsSocket() = default;
+};
+
+}  // namespace takt::server
