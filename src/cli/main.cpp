@@ -1,14 +1,13 @@
-// Entry of the program `takt`: reads the command line and hands over to one file a command.
-#include <takt/version.h>
+// Entry of the program `takt`: the only place that reads the environment.
+#include <cstdlib>
 
-#include <cstdio>
-#include <string_view>
+#include "cli/program.h"
 
 int main(int argc, char** argv) {
-    if (argc == 2 && std::string_view(argv[1]) == "--version") {
-        std::printf("takt %s\n", takt::version());
-        return 0;
-    }
-    std::fputs("usage: takt --version\n", stderr);
-    return 2;
+    const takt::cli::Environment environment = [](const std::string& name) -> std::optional<std::string> {
+        const char* value = std::getenv(name.c_str());
+        if (value == nullptr) return std::nullopt;
+        return std::string(value);
+    };
+    return takt::cli::run_program(argc, argv, environment);
 }

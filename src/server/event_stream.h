@@ -8,7 +8,7 @@
 #include <string>
 
 #include "server/http_message.h"
-#include "server/signal.h"
+#include "server/wake_signal.h"
 
 namespace takt::server {
 

@@ -7,7 +7,7 @@
 #include <deque>
 #include <string>
 
-#include "server/signal.h"
+#include "server/wake_signal.h"
 #include "server/ws_socket.h"
 
 namespace takt::server {

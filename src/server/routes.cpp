@@ -26,7 +26,7 @@ HttpReply ready_reply(const ServerState& state) {
     std::string reason;
     HealthSnapshot health;
     if (!state.engine) {
-        reason = state.load_failed ? "the model could not be loaded" : "the model is loading";
+        reason = "the model is loading";
     } else {
         health = state.engine.health();
         if (state.draining || health.draining) {

@@ -215,7 +215,7 @@ void Server::set_engine(Engine engine) {
     impl_->state.model_name = impl_->state.engine.model().name;
 }
 
-void Server::set_load_failed() { impl_->state.load_failed = true; }
+bool Server::device_lost() const { return impl_->state.engine && impl_->state.engine.health().device_lost; }
 
 asio::awaitable<void> Server::drain() { return impl_->drain(); }
 

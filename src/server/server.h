@@ -26,8 +26,7 @@ public:
     [[nodiscard]] int port() const;
     /// From now on requests are served.
     void set_engine(Engine engine);
-    /// Readiness then says so.
-    void set_load_failed();
+    [[nodiscard]] bool device_lost() const;
 
     /// Stops accepting, lets what runs end for drain_seconds, cancels the rest, closes every connection.
     asio::awaitable<void> drain();

@@ -41,7 +41,6 @@ struct ServerState {
     std::string model_name;                   ///< set with the engine
     std::int64_t started_unix = 0;
     bool draining = false;
-    bool load_failed = false;
 
     std::int64_t num_connections = 0;
     std::int64_t num_websockets = 0;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/signal.h"
+#include "server/wake_signal.h"
 
 namespace takt::server {
 
