@@ -1,6 +1,6 @@
 // Detokenizer: the text of one answer as its tokens arrive. Deltas are whole UTF-8 characters; ill-formed bytes become
-// U+FFFD and the answer goes on; special tokens have no text; a suffix that may still become a stop string is held back and
-// nothing else is. One stream, one thread; the Tokenizer must outlive it. Knows no requests and no clocks.
+// U+FFFD and the answer goes on; special tokens have no text; a suffix that may still become a stop string is held back
+// and nothing else is. One stream, one thread; the Tokenizer must outlive it. Knows no requests and no clocks.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ class Detokenizer {
 public:
     Detokenizer(const Tokenizer& tokenizer, StopStrings stops, DetokenizerOptions options = {});
 
-    /// Takes the next token. A token is released with the delta that brings the last of its text; one whose text is held
-    /// back (half a character, the beginning of a stop) goes with the delta that releases that text. On a stop, the tokens
-    /// that lie wholly in or behind it are never released.
+    /// Takes the next token. A token is released with the delta that brings the last of its text; one whose text is
+    /// held back (half a character, the beginning of a stop) goes with the delta that releases that text. On a stop,
+    /// the tokens that lie wholly in or behind it are never released.
     TextDelta push(int32_t id);
 
     /// The end of the answer: everything held back, half a character as U+FFFD. Call once, not after a stop.
@@ -45,7 +45,7 @@ private:
     struct Pending {
         uint64_t text_begin;  // offsets into the whole text
         uint64_t text_end;
-        bool open;            // ends with half a character, so text_end is not known yet
+        bool open;  // ends with half a character, so text_end is not known yet
     };
 
     void take_bytes(bool is_last);

@@ -1,6 +1,7 @@
-// Pretokenizer: cuts text into the words that byte-pair merging works on, by the rules a tokenizer file names. The patterns
-// of the common model families have hand-written scanners (pretokenizer_scan.h); every other pattern runs through PCRE2.
-// Immutable after make(), so usable from any thread; the working memory of a call is the caller's. Knows no tokens.
+// Pretokenizer: cuts text into the words that byte-pair merging works on, by the rules a tokenizer file names. The
+// patterns of the common model families have hand-written scanners (pretokenizer_scan.h); every other pattern runs
+// through PCRE2. Immutable after make(), so usable from any thread; the working memory of a call is the caller's. Knows
+// no tokens.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Pattern: one compiled PCRE2 expression over UTF-8, with JIT code where the machine allows it. The only place that knows
-// PCRE2. Immutable after compile(); a PatternMemory belongs to one thread at a time.
+// Pattern: one compiled PCRE2 expression over UTF-8, with JIT code where the machine allows it. The only place that
+// knows PCRE2. Immutable after compile(); a PatternMemory belongs to one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Hand-written scanners for the pre-tokenizer patterns of the common model families. Each gives the end of the word that
-// begins at `position`, exactly as its pattern would match there; tests hold them against PCRE2. Pure; any thread.
+// Hand-written scanners for the pre-tokenizer patterns of the common model families. Each gives the end of the word
+// that begins at `position`, exactly as its pattern would match there; tests hold them against PCRE2. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,14 @@
 
 namespace takt {
 
-/// The GPT-2 expression: contractions, then runs of letters, numbers, others (each with one optional space), whitespace.
+/// The GPT-2 expression: contractions, then runs of letters, numbers, others (each with one optional space),
+/// whitespace.
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 /// Llama 3: any case of contractions, any one non-letter before letters, numbers by three, newlines by themselves.
 inline constexpr std::string_view kLlama3Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 /// Qwen 2 and 3: the same with every number alone.
 inline constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";

@@ -1,6 +1,6 @@
-// StopStrings: up to eight texts that end an answer, and the matcher that follows a growing text byte by byte. It knows at
-// any moment how long a suffix of the text may still become a stop, which is all that has to be held back. StopStrings is
-// immutable; a StopMatcher belongs to one stream. Knows no tokens.
+// StopStrings: up to eight texts that end an answer, and the matcher that follows a growing text byte by byte. It knows
+// at any moment how long a suffix of the text may still become a stop, which is all that has to be held back.
+// StopStrings is immutable; a StopMatcher belongs to one stream. Knows no tokens.
 #pragma once
 
 #include <cstdint>

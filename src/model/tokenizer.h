@@ -1,6 +1,6 @@
-// Tokenizer: text to token ids and back, for byte-level BPE and SentencePiece-style BPE. Const after make_tokenizer() and
-// safe from any thread at once (working memory comes from a pool inside). Knows files only as a TokenizerSpec; knows no
-// chat roles, no requests, no devices.
+// Tokenizer: text to token ids and back, for byte-level BPE and SentencePiece-style BPE. Const after make_tokenizer()
+// and safe from any thread at once (working memory comes from a pool inside). Knows files only as a TokenizerSpec;
+// knows no chat roles, no requests, no devices.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ public:
     /// Token ids of `text`. Any bytes are accepted. n log n in the longest word, linear otherwise.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-    /// The same for the concatenation of `pieces` (options.parse_special is not looked at). Words and merges do not stop at
-    /// piece borders, so that trusted and message text give the ids that their whole text gives.
+    /// The same for the concatenation of `pieces` (options.parse_special is not looked at). Words and merges do not
+    /// stop at piece borders, so that trusted and message text give the ids that their whole text gives.
     [[nodiscard]] std::vector<int32_t> encode_pieces(std::span<const TextPiece> pieces,
                                                      const EncodeOptions& options = {}) const;
 

@@ -1,5 +1,5 @@
-// Text without added tokens to ids: normalise, split into words, look each up in the cache or merge it. Any thread, each
-// with its own scratch.
+// Text without added tokens to ids: normalise, split into words, look each up in the cache or merge it. Any thread,
+// each with its own scratch.
 #include "model/tokenizer_parts.h"
 #include "model/unicode.h"
 
@@ -62,8 +62,8 @@ void Tokenizer::Parts::encode_segment(std::string_view text, bool first, EncodeS
         encode_words(text, scratch, out);
         return;
     }
-    const bool wants_space = options.space_prefix == SpacePrefix::after_special ||
-                             (options.space_prefix == SpacePrefix::at_start && first);
+    const bool wants_space =
+        options.space_prefix == SpacePrefix::after_special || (options.space_prefix == SpacePrefix::at_start && first);
     scratch.normalised.clear();
     if (wants_space) scratch.normalised.append(kSpaceMark);
     append_with_marks(text, scratch.normalised);

@@ -51,7 +51,8 @@ Result<bool> read_model_flags(const json::value& model, TokenizerSpec& spec) {
 
 Result<bool> set_token(TokenizerSpec& spec, int64_t id, std::string_view text) {
     if (id < 0 || id >= kMaxTokens) {
-        return Error{"tokenizer.json: token id " + std::to_string(id) + " is outside 0 to " + std::to_string(kMaxTokens)};
+        return Error{"tokenizer.json: token id " + std::to_string(id) + " is outside 0 to " +
+                     std::to_string(kMaxTokens)};
     }
     const auto index = static_cast<size_t>(id);
     if (index >= spec.tokens.size()) {
@@ -132,8 +133,9 @@ Result<bool> read_merges(const json::value& model, const TokenIds& ids, Tokenize
 
 Result<bool> finish(const json::value& model, const TokenIds& ids, const Steps& steps, TokenizerSpec& spec) {
     if (steps.byte_level == steps.space_marks) {
-        return Error{"tokenizer.json: only ByteLevel files and files that spell spaces as U+2581 are available in this "
-                     "version"};
+        return Error{
+            "tokenizer.json: only ByteLevel files and files that spell spaces as U+2581 are available in this "
+            "version"};
     }
     spec.kind = steps.byte_level ? TokenizerKind::bpe_byte_level : TokenizerKind::spm_bpe;
     if (spec.kind == TokenizerKind::spm_bpe && spec.split_rules.size() == 1 &&
@@ -145,8 +147,8 @@ Result<bool> finish(const json::value& model, const TokenIds& ids, const Steps& 
         spec.unknown_id = id_of(ids, unknown);
         spec.use_unknown = spec.unknown_id != kNoToken;
     }
-    for (const auto& [text, id, wanted] : {std::tie(steps.bos, spec.bos_id, spec.add_bos),
-                                           std::tie(steps.eos, spec.eos_id, spec.add_eos)}) {
+    for (const auto& [text, id, wanted] :
+         {std::tie(steps.bos, spec.bos_id, spec.add_bos), std::tie(steps.eos, spec.eos_id, spec.add_eos)}) {
         if (text.empty()) continue;
         id = id_of(ids, text);
         wanted = true;
@@ -177,9 +179,9 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view text) {
     if (model == nullptr) return Error{"tokenizer.json: no \"model\""};
     TokenizerSpec spec;
     Steps steps;
-    for (Result<bool> done : {read_model_flags(*model, spec), read_normalizer(root, spec, steps),
-                              read_pre_tokenizer(root, spec, steps), read_post_processor(root, steps),
-                              read_decoder(root, spec, steps), read_vocabulary(*model, spec)}) {
+    for (Result<bool> done :
+         {read_model_flags(*model, spec), read_normalizer(root, spec, steps), read_pre_tokenizer(root, spec, steps),
+          read_post_processor(root, steps), read_decoder(root, spec, steps), read_vocabulary(*model, spec)}) {
         if (!done) return Error{done.error()};
     }
     TokenIds ids;  // before the added tokens, which may reuse an id with another spelling

@@ -39,12 +39,18 @@ std::string_view literal_of(const json::value* pattern) {
 }
 
 Result<bool> read_behavior(std::string_view name, SplitBehavior& behavior) {
-    if (name == "Isolated") behavior = SplitBehavior::isolated;
-    else if (name == "Removed") behavior = SplitBehavior::removed;
-    else if (name == "MergedWithPrevious") behavior = SplitBehavior::merged_with_previous;
-    else if (name == "MergedWithNext") behavior = SplitBehavior::merged_with_next;
-    else if (name == "Contiguous") behavior = SplitBehavior::contiguous;
-    else return unsupported("split behaviour", name);
+    if (name == "Isolated")
+        behavior = SplitBehavior::isolated;
+    else if (name == "Removed")
+        behavior = SplitBehavior::removed;
+    else if (name == "MergedWithPrevious")
+        behavior = SplitBehavior::merged_with_previous;
+    else if (name == "MergedWithNext")
+        behavior = SplitBehavior::merged_with_next;
+    else if (name == "Contiguous")
+        behavior = SplitBehavior::contiguous;
+    else
+        return unsupported("split behaviour", name);
     return true;
 }
 
@@ -79,10 +85,14 @@ Result<bool> read_metaspace(const json::value& step, TokenizerSpec& spec, Steps&
     if (mark != kSpaceMark) return unsupported("Metaspace replacement", mark);
     steps.space_marks = true;
     const std::string_view scheme = text_of(member(step, "prepend_scheme"));
-    if (scheme == "first") spec.space_prefix = SpacePrefix::at_start;
-    else if (scheme == "always") spec.space_prefix = SpacePrefix::after_special;
-    else if (scheme == "never") spec.space_prefix = SpacePrefix::never;
-    else if (flag_of(member(step, "add_prefix_space"), true)) spec.space_prefix = SpacePrefix::after_special;
+    if (scheme == "first")
+        spec.space_prefix = SpacePrefix::at_start;
+    else if (scheme == "always")
+        spec.space_prefix = SpacePrefix::after_special;
+    else if (scheme == "never")
+        spec.space_prefix = SpacePrefix::never;
+    else if (flag_of(member(step, "add_prefix_space"), true))
+        spec.space_prefix = SpacePrefix::after_special;
     if (flag_of(member(step, "split"), true)) {
         spec.split_rules.push_back(
             {SplitKind::literal, std::string(kSpaceMark), SplitBehavior::merged_with_next, false});
@@ -192,7 +202,8 @@ Result<bool> read_decoder(const json::value& root, TokenizerSpec& spec, Steps& s
             if (!one_space) return unsupported("decoder", json::serialize(step));
             spec.strip_leading_space = true;
         } else if (type == "Replace") {
-            const bool marks = literal_of(member(step, "pattern")) == kSpaceMark && text_of(member(step, "content")) == " ";
+            const bool marks =
+                literal_of(member(step, "pattern")) == kSpaceMark && text_of(member(step, "content")) == " ";
             if (!marks) return unsupported("decoder", json::serialize(step));
         } else if (type != "ByteFallback" && type != "Fuse") {
             return unsupported("decoder", type);

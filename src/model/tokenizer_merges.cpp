@@ -90,8 +90,7 @@ std::vector<MergeTable::Merge> MergeTable::scored_merges(const TokenizerSpec& sp
         }
     }
     const auto score = [&](const Merge& merge) { return spec.scores[static_cast<size_t>(merge.joined)]; };
-    std::stable_sort(merges.begin(), merges.end(),
-                     [&](const Merge& a, const Merge& b) { return score(a) > score(b); });
+    std::stable_sort(merges.begin(), merges.end(), [&](const Merge& a, const Merge& b) { return score(a) > score(b); });
     for (size_t i = 1; i < merges.size(); ++i) {
         const bool equal = score(merges[i]) == score(merges[i - 1]);
         merges[i].rank = equal ? merges[i - 1].rank : static_cast<uint32_t>(i);
@@ -195,7 +194,8 @@ void MergeTable::merge_long(std::vector<int32_t>& tokens, Scratch& scratch) cons
     const auto count = static_cast<uint32_t>(tokens.size());
     nodes.clear();
     heap.clear();
-    for (uint32_t i = 0; i < count; ++i) nodes.push_back({tokens[i], i == 0 ? kEnd : i - 1, i + 1 < count ? i + 1 : kEnd});
+    for (uint32_t i = 0; i < count; ++i)
+        nodes.push_back({tokens[i], i == 0 ? kEnd : i - 1, i + 1 < count ? i + 1 : kEnd});
     for (uint32_t i = 0; i + 1 < count; ++i) push_candidate(scratch, i);
     std::make_heap(heap.begin(), heap.end(), later);
     while (!heap.empty()) {

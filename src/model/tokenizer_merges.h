@@ -1,6 +1,6 @@
-// MergeTable: which neighbouring tokens join, in which order, into what; and the merging of one word. Short words scan for
-// the best pair, long ones use a heap over a linked list, so a megabyte of one letter costs n log n. Immutable after
-// make(); any thread, with working memory of the caller's.
+// MergeTable: which neighbouring tokens join, in which order, into what; and the merging of one word. Short words scan
+// for the best pair, long ones use a heap over a linked list, so a megabyte of one letter costs n log n. Immutable
+// after make(); any thread, with working memory of the caller's.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace takt {
 
 class MergeTable {
 public:
-    /// From merge_ids or merge_texts, or, for SPM without either, from the scores: every split of a token into two tokens
-    /// is a merge, best score first, equal scores from left to right.
+    /// From merge_ids or merge_texts, or, for SPM without either, from the scores: every split of a token into two
+    /// tokens is a merge, best score first, equal scores from left to right.
     static Result<MergeTable> make(const TokenizerSpec& spec, const Vocabulary& vocabulary);
 
     /// Working memory of merge(); one thread at a time.
@@ -44,7 +44,9 @@ public:
 
     /// True if some merge joins a token that ends with `last` to one that begins with the space mark (SPM words may be
     /// cut before a space mark wherever this is false).
-    [[nodiscard]] bool joins_space_after(char last) const { return joins_space_after_[static_cast<unsigned char>(last)]; }
+    [[nodiscard]] bool joins_space_after(char last) const {
+        return joins_space_after_[static_cast<unsigned char>(last)];
+    }
 
     [[nodiscard]] size_t num_merges() const { return num_merges_; }
 

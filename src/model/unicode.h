@@ -1,5 +1,5 @@
-// UTF-8 decoding, the character classes that pre-tokenizers ask for, case mapping and NFC. Pure functions over read-only
-// tables (Unicode 14), any thread. Knows nothing of tokens or templates.
+// UTF-8 decoding, the character classes that pre-tokenizers ask for, case mapping and NFC. Pure functions over
+// read-only tables (Unicode 14), any thread. Knows nothing of tokens or templates.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace takt {
 
 constexpr char32_t kReplacementCharacter = 0xFFFD;
 
-/// One step of a UTF-8 decoder. If `valid` is false, `size` bytes (at least 1) are the longest prefix that could have begun
-/// a character: they stand for one U+FFFD, which is what browsers, Python and Rust do too.
+/// One step of a UTF-8 decoder. If `valid` is false, `size` bytes (at least 1) are the longest prefix that could have
+/// begun a character: they stand for one U+FFFD, which is what browsers, Python and Rust do too.
 struct DecodedCharacter {
     char32_t code_point = kReplacementCharacter;
     uint32_t size = 1;
@@ -51,7 +51,8 @@ inline bool is_whitespace(CharacterClass c) { return c == CharacterClass::space 
 char32_t to_upper(char32_t code_point);
 char32_t to_lower(char32_t code_point);
 
-/// Normalisation form C. Ill-formed bytes are copied as they are. Linear but for runs of combining marks, which are sorted.
+/// Normalisation form C. Ill-formed bytes are copied as they are. Linear but for runs of combining marks, which are
+/// sorted.
 std::string to_nfc(std::string_view text);
 
 /// False only if `text` certainly is in NFC already (a scan without allocation).

@@ -1,4 +1,5 @@
-// Streaming text: whole characters only, stop strings held back no longer than needed, tokens travelling with their text.
+// Streaming text: whole characters only, stop strings held back no longer than needed, tokens travelling with their
+// text.
 #include "catch.h"
 
 #include <random>
@@ -142,10 +143,36 @@ TEST_CASE("random streams: the join is the whole decode up to the first stop, an
     std::mt19937 random(7);
     const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
     // Few letters, so that stops overlap themselves; parts of characters, so that deltas must wait.
-    const std::vector<std::string> words{"a", "b", "ab", "ba", "aab", "\xC3", "\xA9", "\xC3\xA9", "\xF0\x9F", "\x98",
-                                         "\x98\x80", "\xE2\x82", "\xAC", "\xFF", "a\xC3", "\xA9" "b", " "};
-    const std::vector<std::string> stop_words{"aa", "ab", "aba", "abab", "b\xC3\xA9", "\xF0\x9F\x98\x80", "\xEF\xBF\xBD", "a a",
-                                              "bb", "baab", "\xE2\x82\xAC" "a"};
+    const std::vector<std::string> words{"a",
+                                         "b",
+                                         "ab",
+                                         "ba",
+                                         "aab",
+                                         "\xC3",
+                                         "\xA9",
+                                         "\xC3\xA9",
+                                         "\xF0\x9F",
+                                         "\x98",
+                                         "\x98\x80",
+                                         "\xE2\x82",
+                                         "\xAC",
+                                         "\xFF",
+                                         "a\xC3",
+                                         "\xA9"
+                                         "b",
+                                         " "};
+    const std::vector<std::string> stop_words{"aa",
+                                              "ab",
+                                              "aba",
+                                              "abab",
+                                              "b\xC3\xA9",
+                                              "\xF0\x9F\x98\x80",
+                                              "\xEF\xBF\xBD",
+                                              "a a",
+                                              "bb",
+                                              "baab",
+                                              "\xE2\x82\xAC"
+                                              "a"};
     const Tokenizer tokenizer = word_tokenizer(words);
     const auto num_tokens = static_cast<size_t>(tokenizer.vocab_size());
     for (int round = 0; round < 4000; ++round) {

@@ -9,8 +9,8 @@
 
 namespace takt {
 
-/// Byte-level spec: ids 0 to 255 are the bytes in order, then `words` (raw bytes, reachable by no merge), then the special
-/// tokens <|begin|> and <|end|> and the user-defined <tool>.
+/// Byte-level spec: ids 0 to 255 are the bytes in order, then `words` (raw bytes, reachable by no merge), then the
+/// special tokens <|begin|> and <|end|> and the user-defined <tool>.
 inline TokenizerSpec byte_spec(const std::vector<std::string>& words = {}) {
     TokenizerSpec spec;
     for (int b = 0; b < 256; ++b) spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(b))));
