@@ -1,0 +1,219 @@
+// The llama family's step as device operations, five a layer; see llama.h. Loading is in llama_load.cpp.
+#include "model/llama.h"
+
+#include <cmath>
+
+namespace takt {
+namespace {
+
+// The head's rows are padded so that a row of logits begins on a cache line.
+constexpr int64_t kLogitAlign = 64;
+
+int64_t vocab_stride(const ModelConfig& c) { return (c.vocab + kLogitAlign - 1) / kLogitAlign * kLogitAlign; }
+
+}  // namespace
+
+KvLayout LlamaModel::kv_layout(DType type, int32_t block_tokens, int32_t num_blocks) const {
+    KvLayout kv;
+    kv.type = type;
+    kv.num_layers = config_.num_layers;
+    kv.num_kv_heads = config_.num_kv_heads;
+    kv.head_dim = config_.head_dim;
+    kv.block_tokens = block_tokens;
+    kv.num_blocks = num_blocks;
+    return kv;
+}
+
+size_t LlamaModel::weight_bytes() const {
+    size_t total = head_->bytes() + embedding_->bytes() + final_norm_.bytes();
+    for (const Layer& layer : layers_) {
+        total += layer.qkv->bytes() + layer.output->bytes() + layer.gate_up->bytes() + layer.down->bytes();
+        total += layer.attention_norm.bytes() + layer.mlp_norm.bytes() + layer.bias.bytes();
+    }
+    return total;
+}
+
+LlamaModel::Sizes LlamaModel::sizes(const StepCapacity& capacity) const {
+    const auto rows = static_cast<size_t>(capacity.max_rows);
+    const auto samples = static_cast<size_t>(capacity.max_samples);
+    const DeviceCaps& caps = device_.caps();
+    const size_t act = dtype_bytes(caps.activation_type, 1);
+    const size_t heads = static_cast<size_t>(config_.num_heads) * static_cast<size_t>(config_.head_dim);
+    const KvLayout kv = kv_layout(caps.kv_type, 16, 1);
+    const OpTable& ops = device_.ops();
+    Sizes s{};
+    s.hidden = rows * static_cast<size_t>(config_.hidden) * dtype_bytes(caps.residual_type, 1);
+    s.q = rows * heads * act;
+    s.attention = rows * heads * act;
+    s.mlp = rows * static_cast<size_t>(config_.ffn) * act;
+    s.logits = samples * static_cast<size_t>(vocab_stride(config_)) * sizeof(float);
+    s.partials = ops.attention_scratch_bytes(device_, kv, config_.num_heads, capacity.max_work, capacity.max_rows);
+    s.sample = ops.sample_workspace_bytes(device_, capacity.max_samples, config_.vocab);
+    return s;
+}
+
+size_t LlamaModel::workspace_bytes(const StepCapacity& capacity) const {
+    const Sizes s = sizes(capacity);
+    return s.hidden + s.q + s.attention + s.mlp + s.logits + s.partials + s.sample;
+}
+
+int32_t LlamaModel::max_work(const StepCapacity& capacity, int32_t max_context) const {
+    const KvLayout kv = kv_layout(device_.caps().kv_type, 16, 1);
+    return device_.ops().max_attention_work(device_, kv, config_.num_heads, capacity.max_rows, capacity.max_segments, max_context);
+}
+
+ModelCosts LlamaModel::costs() const {
+    ModelCosts c;
+    c.weight_bytes = static_cast<double>(weight_bytes());
+    double parameters = 0;
+    for (const Layer& layer : layers_) {
+        for (const Linear* l : {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()}) {
+            parameters += static_cast<double>(l->in_features()) * static_cast<double>(l->out_features());
+        }
+    }
+    c.operations_per_row = 2 * parameters;
+    const double heads = static_cast<double>(config_.num_heads) * config_.head_dim * config_.num_layers;
+    c.kv_bytes_per_token = 4.0 * config_.num_kv_heads * config_.head_dim * config_.num_layers;
+    c.operations_per_pair = 4.0 * heads;
+    return c;
+}
+
+Status LlamaModel::bind(const StepBuffers& buffers) {
+    buffers_ = buffers;
+    StepCapacity capacity;
+    capacity.max_rows = buffers.max_rows;
+    capacity.max_samples = buffers.max_samples;
+    capacity.max_work = buffers.max_work;
+    const Sizes s = sizes(capacity);
+    Status status;
+    auto take = [&](size_t bytes) -> void* {
+        Result<Buffer> buffer = device_.alloc(bytes < 64 ? 64 : bytes, MemoryKind::device);
+        if (!buffer) {
+            status = {kStatusOutOfMemory, "out of memory for activations"};
+            return nullptr;
+        }
+        workspaces_.push_back(std::move(buffer).value());
+        return workspaces_.back().data();
+    };
+    hidden_ = take(s.hidden);
+    q_ = take(s.q);
+    attention_ = take(s.attention);
+    mlp_ = take(s.mlp);
+    logits_ = static_cast<float*>(take(s.logits));
+    partials_ = take(s.partials);
+    sample_ = take(s.sample);
+    return status;
+}
+
+Status LlamaModel::plan(const StepView& host, const StepCapacity& capacity) const {
+    AttentionPlanParams p;
+    p.host = host;
+    p.capacity = capacity;
+    p.num_heads = config_.num_heads;
+    p.kv = buffers_.kv;
+    return device_.ops().plan_attention(device_, p);
+}
+
+Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t index, int32_t rows) {
+    AttentionInputParams in;
+    in.in = buffers_.in;
+    in.rows = rows;
+    in.hidden = hidden_;
+    in.norm = {layer.attention_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
+    in.qkv = layer.qkv.get();
+    in.bias = layer.bias.as<float>();
+    in.q_norm = {layer.q_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
+    in.k_norm = {layer.k_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
+    in.rope = {config_.rope_style, inverse_frequencies_.as<float>(), 1.0f};
+    in.num_heads = config_.num_heads;
+    in.kv = buffers_.kv;
+    in.kv_layer = buffers_.kv_layers[static_cast<size_t>(index)];
+    in.kv_scales = buffers_.kv_scales[static_cast<size_t>(index)];
+    in.q = q_;
+    if (Status s = device_.ops().attention_input(stream, in); !s) return s;
+
+    AttentionParams at;
+    at.in = buffers_.in;
+    at.rows = rows;
+    at.q = q_;
+    at.num_heads = config_.num_heads;
+    at.kv = buffers_.kv;
+    at.kv_layer = in.kv_layer;
+    at.kv_scales = in.kv_scales;
+    at.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+    at.soft_cap = config_.attention_soft_cap;
+    at.partials = partials_;
+    at.out = attention_;
+    return device_.ops().attention(stream, at);
+}
+
+Status LlamaModel::enqueue_layer(Stream& stream, int32_t index, int32_t rows) {
+    const Layer& layer = layers_[static_cast<size_t>(index)];
+    const OpTable& ops = device_.ops();
+    if (Status s = enqueue_attention(stream, layer, index, rows); !s) return s;
+    LinearResidualParams out;
+    out.in = buffers_.in;
+    out.rows = rows;
+    out.x = attention_;
+    out.linear = layer.output.get();
+    out.hidden = hidden_;
+    if (Status s = ops.linear_residual(stream, out); !s) return s;
+
+    MlpInputParams mlp;
+    mlp.in = buffers_.in;
+    mlp.rows = rows;
+    mlp.hidden = hidden_;
+    mlp.norm = {layer.mlp_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
+    mlp.gate_up = layer.gate_up.get();
+    mlp.activation = config_.activation;
+    mlp.out = mlp_;
+    if (Status s = ops.mlp_input(stream, mlp); !s) return s;
+    out.x = mlp_;
+    out.linear = layer.down.get();
+    return ops.linear_residual(stream, out);
+}
+
+Status LlamaModel::enqueue_head(Stream& stream, StepShape shape) {
+    LogitsParams head;
+    head.in = buffers_.in;
+    head.samples = shape.samples;
+    head.hidden = hidden_;
+    head.norm = {final_norm_.as<float>(), config_.norm_epsilon, config_.norm_style};
+    head.head = head_.get();
+    head.soft_cap = config_.logit_soft_cap;
+    head.logits = logits_;
+    head.vocab_stride = vocab_stride(config_);
+    if (Status s = device_.ops().logits(stream, head); !s) return s;
+
+    SampleParams sample;
+    sample.in = buffers_.in;
+    sample.samples = shape.samples;
+    sample.greedy_only = shape.greedy;
+    sample.logits = logits_;
+    sample.vocab_stride = head.vocab_stride;
+    sample.vocab = config_.vocab;
+    sample.slot_tokens = buffers_.slot_tokens;
+    sample.output_counts = buffers_.output_counts;
+    sample.prompt_seen = buffers_.prompt_seen;
+    sample.workspace = sample_;
+    sample.results = buffers_.results;
+    sample.result_stride = buffers_.result_stride;
+    return device_.ops().sample(stream, sample);
+}
+
+Status LlamaModel::enqueue(Stream& stream, StepShape shape) {
+    EmbedParams embed;
+    embed.in = buffers_.in;
+    embed.rows = shape.rows;
+    embed.table = embedding_.get();
+    embed.slot_tokens = buffers_.slot_tokens;
+    embed.scale = config_.embedding_scale;
+    embed.hidden = hidden_;
+    if (Status s = device_.ops().embed(stream, embed); !s) return s;
+    for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+        if (Status s = enqueue_layer(stream, layer, shape.rows); !s) return s;
+    }
+    return shape.samples > 0 ? enqueue_head(stream, shape) : Status{};
+}
+
+}  // namespace takt

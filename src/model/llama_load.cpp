@@ -1,0 +1,101 @@
+// Weights of the llama family into device layout; see llama.h. The vocabulary that may be sampled is cut to the tokenizer's.
+#include <cmath>
+#include <vector>
+
+#include "model/llama.h"
+
+namespace takt {
+
+class LlamaLoader {
+public:
+    LlamaLoader(LlamaModel& model, Device& device, const ModelFile& file, const LoadOptions& options)
+        : model_(model), device_(device), file_(file), options_(options) {}
+
+    std::optional<Error> run() {
+        const ModelTensors& t = file_.tensors();
+        total_ = file_.tensor_bytes();
+        const HostTensor head[] = {t.head};
+        if (!linear(head, LinearKind::head, model_.head_)) return error_;
+        Result<std::unique_ptr<Embedding>> embedding =
+            device_.make_embedding(t.embedding, model_.config_.has_tied_head ? model_.head_.get() : nullptr);
+        if (!embedding) return Error{file_.path() + ": " + embedding.error()};
+        model_.embedding_ = std::move(embedding).value();
+        if (!vector(t.final_norm, model_.final_norm_) || !frequencies()) return error_;
+        for (const LayerTensors& layer : t.layers) {
+            if (!load_layer(layer)) return error_;
+        }
+        return std::nullopt;
+    }
+
+private:
+    bool load_layer(const LayerTensors& t) {
+        LlamaModel::Layer layer;
+        const HostTensor qkv[] = {t.q, t.k, t.v};
+        const HostTensor output[] = {t.output};
+        const HostTensor gate_up[] = {t.gate, t.up};
+        const HostTensor down[] = {t.down};
+        const bool ok = vector(t.attention_norm, layer.attention_norm) && linear(qkv, LinearKind::stacked, layer.qkv) &&
+                        vector(t.q_norm, layer.q_norm) && vector(t.k_norm, layer.k_norm) && bias(t, layer.bias) &&
+                        linear(output, LinearKind::stacked, layer.output) && vector(t.mlp_norm, layer.mlp_norm) &&
+                        linear(gate_up, LinearKind::gate_up, layer.gate_up) && linear(down, LinearKind::stacked, layer.down);
+        model_.layers_.push_back(std::move(layer));
+        return ok;
+    }
+    bool linear(std::span<const HostTensor> parts, LinearKind kind, std::unique_ptr<Linear>& out) {
+        Result<std::unique_ptr<Linear>> made = device_.make_linear(parts, kind);
+        if (!made) return fail(made.error());
+        out = std::move(made).value();
+        for (const HostTensor& part : parts) done_ += part.bytes();
+        if (options_.on_progress) options_.on_progress("weights", done_, total_);
+        return true;
+    }
+    bool vector(const HostTensor& tensor, Buffer& out) {
+        if (tensor.data == nullptr) return true;
+        Result<Buffer> made = device_.make_vector(tensor);
+        if (!made) return fail(made.error());
+        out = std::move(made).value();
+        return true;
+    }
+    /// q, k and v biases as one vector; they are float32 in every file of the family.
+    bool bias(const LayerTensors& t, Buffer& out) {
+        if (t.q_bias.data == nullptr) return true;
+        std::vector<float> joined;
+        for (const HostTensor* part : {&t.q_bias, &t.k_bias, &t.v_bias}) {
+            if (part->type != DType::f32) return fail("a bias is not float32");
+            const auto* p = static_cast<const float*>(part->data);
+            joined.insert(joined.end(), p, p + part->cols);
+        }
+        return vector(HostTensor{joined.data(), DType::f32, 1, static_cast<int64_t>(joined.size())}, out);
+    }
+    bool frequencies() {
+        const ModelConfig& c = model_.config_;
+        std::vector<float> inverse;
+        for (int32_t i = 0; i < c.head_dim / 2; ++i) {
+            double f = std::pow(c.rope_base, -2.0 * i / c.head_dim);
+            if (!c.rope_factors.empty()) f /= static_cast<double>(c.rope_factors[static_cast<size_t>(i)]);
+            inverse.push_back(static_cast<float>(f));
+        }
+        return vector(HostTensor{inverse.data(), DType::f32, 1, static_cast<int64_t>(inverse.size())},
+                      model_.inverse_frequencies_);
+    }
+    bool fail(const std::string& message) {
+        error_ = Error{file_.path() + ": " + message};
+        return false;
+    }
+
+    LlamaModel& model_;
+    Device& device_;
+    const ModelFile& file_;
+    const LoadOptions& options_;
+    Error error_;
+    uint64_t done_ = 0, total_ = 0;
+};
+
+Result<std::unique_ptr<Model>> LlamaModel::load(Device& device, const ModelFile& file, const LoadOptions& options) {
+    std::unique_ptr<LlamaModel> model(new LlamaModel(device, file.config()));
+    if (options.max_context > 0) model->config_.max_context = options.max_context;
+    if (auto error = LlamaLoader(*model, device, file, options).run()) return *error;
+    return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace takt
