@@ -31,32 +31,63 @@ struct CostSnapshot {
     uint64_t num_observed = 0, num_outliers = 0;
 };
 
+/// Why `observe` did not learn from a step, or that it did.
+enum class CostVerdict : uint8_t { learned, outlier };
+
 class CostModel {
 public:
+    /// `rows_are_data`: the cost runs through the true rows, straight between the shapes; else it is that of the padded shape.
     CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const CostRoofline& roofline);
 
-    /// Predicted device time, without margin.
+    /// Predicted device time, without margin. Rows beyond the ladder run as consecutive launches and cost their sum.
     [[nodiscard]] uint64_t predict_ns(const StepFeatures& features) const;
+    /// predict_ns x margin: what a step is held to.
+    [[nodiscard]] uint64_t bound_ns(const StepFeatures& features) const;
     /// q of the regime that the features fall into, in [1, 2].
     [[nodiscard]] double margin(const StepFeatures& features) const;
     /// End of the flat part beside `decode_rows` rows: largest shape that costs at most 1.15 x the decode rows alone.
     [[nodiscard]] int32_t floor_rows(int32_t decode_rows) const;
-    void observe(const StepFeatures& features, uint64_t device_ns);
+    /// Smallest shape that holds `rows`; beyond the ladder the sum of the launches' shapes.
+    [[nodiscard]] int32_t padded_rows(int32_t rows) const;
+    CostVerdict observe(const StepFeatures& features, uint64_t device_ns);
 
+    [[nodiscard]] bool rows_are_data() const { return rows_are_data_; }
+    [[nodiscard]] const std::vector<int32_t>& row_ladder() const { return ladder_; }
+    [[nodiscard]] CostRegime regime(const StepFeatures& features) const;
     [[nodiscard]] CostSnapshot snapshot() const;
     /// Calibrated table as text, for the cache file; `load` refuses a text for other shapes.
     [[nodiscard]] std::string save() const;
     bool load(const std::string& text);
 
 private:
-    [[nodiscard]] CostRegime regime(const StepFeatures& features) const;
-    struct Entry { double ns = 0; uint32_t count = 0; };
+    struct Entry {
+        double base_ns = 0;        // roofline guess
+        double ns = 0;             // L of the shape
+        double envelope_ns = 0;    // max of ns over this and smaller shapes: what a monotone search may rely on
+        uint32_t count = 0;
+        uint32_t num_strange = 0;  // outliers in a row
+    };
+    [[nodiscard]] size_t shape_index(int32_t rows) const;
+    [[nodiscard]] double launch_ns(int32_t rows) const;
+    [[nodiscard]] double table_ns(int32_t rows) const;
+    [[nodiscard]] double slopes_ns(const StepFeatures& features) const;
+    void learn_entry(size_t index, double error_ns, double weight);
+    void learn_table(const StepFeatures& features, double error_ns, double total_ns);
+    void learn_slopes(const StepFeatures& features, double error_ns, double total_ns);
+    void learn_margin(CostRegime regime, double ratio);
+    void fill_unmeasured();
+    void refresh_envelope();
+
     std::vector<int32_t> ladder_;
     bool rows_are_data_;
+    int32_t knee_rows_;
     std::vector<Entry> table_;          // one a shape
-    std::array<double, 3> theta_{};     // kd, ka, ks in ns
+    std::array<double, 2> theta_{};     // ms a unit of K and of A
+    double segment_ns_ = 0;             // ks
     std::array<std::array<double, 2>, 2> covariance_{};
+    double max_trace_ = 0;
     std::array<double, 3> margin_{1.1, 1.1, 1.1};
+    double shared_margin_ = 1.1;
     std::array<double, 3> error_{};
     std::array<uint32_t, 3> samples_{};
     uint64_t num_observed_ = 0, num_outliers_ = 0;

@@ -109,9 +109,12 @@ public:
     [[nodiscard]] bool has_work() const;                          ///< something could run now or after a step
     /// Proves the books: blocks conserved, slots unique, counters in range. Empty if sound, else what is wrong.
     [[nodiscard]] std::string check_integrity() const;
+    [[nodiscard]] double budget_trim() const;                     ///< u of the closed loop, in [0.5, 1]
+    [[nodiscard]] bool infeasible() const;                        ///< decoding alone breaks the promise
+
+    struct Impl;
 
 private:
-    struct Impl;
     std::unique_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,163 @@
+// Budget: see the header. Candidates are the launchable shapes; where the rows are data, any count.
+#include "runtime/budget.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace takt {
+namespace {
+
+int64_t pairs_of(int32_t rows, int32_t context) {
+    return static_cast<int64_t>(rows) * context + static_cast<int64_t>(rows) * (rows + 1) / 2;
+}
+
+int32_t total_remaining(std::span<const PrefillNeed> needs, int32_t enough) {
+    int64_t total = 0;
+    for (const PrefillNeed& need : needs) {
+        total += need.remaining;
+        if (total >= enough) return enough;
+    }
+    return static_cast<int32_t>(total);
+}
+
+bool fits(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t rows, uint64_t budget_ns) {
+    return cost.bound_ns(mixed_features(cost, decode, needs, rows)) <= budget_ns;
+}
+
+/// Largest count in [low, high] that fits, if `low` is known to; monotone in the rows at one shape.
+int32_t search(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t low, int32_t high,
+               uint64_t budget_ns) {
+    while (low < high) {
+        const int32_t middle = low + (high - low + 1) / 2;
+        if (fits(cost, decode, needs, middle, budget_ns)) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+int32_t rows_by_shape(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t most,
+                      uint64_t budget_ns) {
+    const std::vector<int32_t>& ladder = cost.row_ladder();
+    size_t at = ladder.size();
+    while (at > 0 && ladder[at - 1] >= decode.rows + most) --at;   // the shape that holds everything, and those below
+    for (size_t i = std::min(at + 1, ladder.size()); i-- > 0;) {
+        const int32_t rows = std::min(ladder[i] - decode.rows, most);
+        if (rows <= 0) break;
+        if (fits(cost, decode, needs, rows, budget_ns)) return rows;
+    }
+    return 0;
+}
+
+}  // namespace
+
+void share_rows(std::span<PrefillNeed> needs, int32_t total) {
+    int32_t left = total;
+    for (PrefillNeed& need : needs) {
+        need.rows = need.keeps_floor ? std::min({need.remaining, (total + 3) / 4, left}) : 0;
+        left -= need.rows;
+    }
+    for (PrefillNeed& need : needs) {
+        if (left <= 0) break;
+        const int32_t more = std::min(left, need.remaining - need.rows);
+        need.rows += more;
+        left -= more;
+    }
+}
+
+StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t total) {
+    StepFeatures features;
+    features.decode_rows = decode.rows;
+    features.kv_read_tokens = decode.context_tokens;
+    features.rows = decode.rows;
+    if (total > 0) {
+        share_rows(needs, total);
+        for (const PrefillNeed& need : needs) {
+            if (need.rows == 0) continue;
+            ++features.prefill_segments;
+            features.rows += need.rows;
+            features.prefill_pairs += pairs_of(need.rows, need.context);
+        }
+    }
+    features.padded_rows = features.rows > 0 ? cost.padded_rows(features.rows) : 0;
+    return features;
+}
+
+RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, const RowBudget& budget) {
+    RowChoice choice;
+    const uint64_t alone_ns = cost.bound_ns(mixed_features(cost, decode, needs, 0));
+    choice.infeasible = decode.rows > 0 && alone_ns > budget.budget_ns;
+    const int32_t most = total_remaining(needs, std::max(0, budget.max_rows - decode.rows));
+    if (most == 0) return choice;
+    const int32_t least = std::min(kMinSlice, most);
+    if (!choice.infeasible && fits(cost, decode, needs, least, budget.budget_ns)) {
+        if (cost.rows_are_data()) {
+            choice.prefill_rows = search(cost, decode, needs, least, most, budget.budget_ns);
+            return choice;
+        }
+        choice.prefill_rows = rows_by_shape(cost, decode, needs, most, budget.budget_ns);
+        if (choice.prefill_rows < least) {   // no full shape fits (deep in a document): part of the smallest
+            const int32_t shape = cost.padded_rows(decode.rows + least);
+            const int32_t high = std::clamp(shape - decode.rows, least, most);
+            choice.prefill_rows = search(cost, decode, needs, least, high, budget.budget_ns);
+        }
+        return choice;
+    }
+    // Even the least slice breaks the budget: run the flat part's slice every m-th step, so that the prompt always moves.
+    const int32_t slice = std::clamp(cost.floor_rows(decode.rows) - decode.rows, least, most);
+    const uint64_t floor_ns = cost.bound_ns(mixed_features(cost, decode, needs, slice));
+    int32_t every = kMaxDutySteps;
+    if (decode.rows == 0) {
+        every = 1;
+    } else if (!choice.infeasible && alone_ns < budget.budget_ns) {
+        const double overrun = static_cast<double>(floor_ns - std::min(floor_ns, budget.budget_ns));
+        const double allowance = static_cast<double>(budget.budget_ns - alone_ns);
+        every = static_cast<int32_t>(std::clamp(std::ceil(overrun / allowance), 2.0, static_cast<double>(kMaxDutySteps)));
+    }
+    if (budget.steps_without_prefill + 1 >= every) {
+        choice.prefill_rows = slice;
+        choice.at_floor = true;
+    }
+    return choice;
+}
+
+BudgetTrim::BudgetTrim() : ratios_(kWindow, 0.0F), sorted_(kWindow, 0.0F) {}
+
+void BudgetTrim::gap(double ratio, bool had_prefill) {
+    ratios_[num_gaps_++ % kWindow] = static_cast<float>(ratio);
+    if (ratio > 1.5 && had_prefill) cut_steps_ = 4;
+}
+
+void BudgetTrim::step(bool had_prefill, bool constrained, bool infeasible) {
+    if (cut_steps_ > 0) --cut_steps_;
+    prefill_steps_ += had_prefill ? 1 : 0;
+    constrained_steps_ += constrained ? 1 : 0;
+    infeasible_steps_ += infeasible ? 1 : 0;
+    if (++num_steps_ < 64) return;
+    infeasible_windows_ = infeasible_steps_ * 2 > num_steps_ ? infeasible_windows_ + 1 : 0;
+    infeasible_ = infeasible_windows_ >= 1;
+    // Frozen when no prefill ran (the budget had no say) or when floor or infeasibility decided instead of it.
+    if (prefill_steps_ > 0 && constrained_steps_ * 4 <= num_steps_ && !infeasible_) update();
+    num_steps_ = prefill_steps_ = constrained_steps_ = infeasible_steps_ = 0;
+}
+
+void BudgetTrim::update() {
+    const size_t count = std::min(num_gaps_, kWindow);
+    if (count < 64) return;
+    double excess = 0;   // ln(Q / SLA)
+    if (count >= 300) {
+        std::copy(ratios_.begin(), ratios_.begin() + static_cast<ptrdiff_t>(count), sorted_.begin());
+        const auto nth = sorted_.begin() + static_cast<ptrdiff_t>(static_cast<double>(count - 1) * 0.99);
+        std::nth_element(sorted_.begin(), nth, sorted_.begin() + static_cast<ptrdiff_t>(count));
+        excess = std::log(std::max(static_cast<double>(*nth), 0.1));
+    } else {   // a p99 of so few is noise: use the share of late gaps
+        size_t num_late = 0;
+        for (size_t i = 0; i < count; ++i) num_late += ratios_[i] > 1.0F ? 1 : 0;
+        excess = static_cast<double>(num_late) / static_cast<double>(count) > 0.02 ? 0.05 : -0.05;
+    }
+    trim_ = std::clamp(trim_ * std::exp(-(excess > 0 ? 0.3 : 0.03) * excess), 0.5, 1.0);
+}
+
+}  // namespace takt

@@ -1,0 +1,77 @@
+// Budget: how many prefill rows the milliseconds of a step buy (scheduling.md 4.2). Pure functions over the cost model; they
+// know rows and contexts, not requests. Engine thread only; nothing is allocated in a call.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/cost_model.h"
+
+namespace takt {
+
+/// One prefill that could get rows, in the order in which it is served.
+struct PrefillNeed {
+    int32_t remaining = 0;        ///< tokens left
+    int32_t context = 0;          ///< h: tokens already in its KV
+    bool keeps_floor = false;     ///< the oldest: at least a quarter of the rows are its own
+    int32_t rows = 0;             ///< what it gets: written by `share_rows`
+};
+
+/// The decode part of a step.
+struct DecodeLoad {
+    int32_t rows = 0;
+    int64_t context_tokens = 0;   ///< K
+};
+
+struct RowBudget {
+    uint64_t budget_ns = 0;
+    int32_t max_rows = 0;         ///< of the step: the largest shape
+    int32_t steps_without_prefill = 0;   ///< for the duty cycle
+};
+
+struct RowChoice {
+    int32_t prefill_rows = 0;
+    bool at_floor = false;        ///< taken although it breaks the budget
+    bool infeasible = false;      ///< the decode rows alone break it
+};
+
+constexpr int32_t kMinSlice = 16;        ///< smaller slices cost a step's overhead for nothing
+constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets it at least every so many steps
+
+/// Splits `total` rows over the needs in their order; the one that keeps a floor gets at least a quarter.
+void share_rows(std::span<PrefillNeed> needs, int32_t total);
+/// Features of a step with these decode rows and `total` prefill rows over the needs.
+StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t total);
+/// Largest number of prefill rows that the budget buys; floor and duty cycle where even little breaks it.
+RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, const RowBudget& budget);
+
+/// Trim u of the budget: an integrator in the log domain on the 99th percentile of the gaps that streams really saw
+/// (scheduling.md 4.3), with anti-wind-up and a fast cut.
+class BudgetTrim {
+public:
+    BudgetTrim();
+    /// A gap ended. `ratio` = device part of the gap / its SLA; `had_prefill`: the step carried prefill rows.
+    void gap(double ratio, bool had_prefill);
+    /// A step was planned: `constrained` says that floor or infeasibility decided, so that the trim must not wind up.
+    void step(bool had_prefill, bool constrained, bool infeasible);
+    /// Factor on the allowed gap, in [0.25, 1]: u, halved while a fast cut lasts.
+    [[nodiscard]] double factor() const { return cut_steps_ > 0 ? 0.5 * trim_ : trim_; }
+    [[nodiscard]] double trim() const { return trim_; }
+    [[nodiscard]] bool infeasible() const { return infeasible_; }
+
+private:
+    void update();
+    static constexpr size_t kWindow = 512;
+    std::vector<float> ratios_;          // ring of the last kWindow gaps
+    std::vector<float> sorted_;          // scratch
+    size_t num_gaps_ = 0;
+    double trim_ = 1.0;
+    int32_t num_steps_ = 0;
+    int32_t prefill_steps_ = 0, constrained_steps_ = 0, infeasible_steps_ = 0;
+    int32_t infeasible_windows_ = 0;
+    int32_t cut_steps_ = 0;
+    bool infeasible_ = false;
+};
+
+}  // namespace takt

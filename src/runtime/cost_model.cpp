@@ -1,0 +1,308 @@
+// CostModel: table by shape, slopes by weighted recursive least squares with a capped covariance, an online quantile margin
+// for each regime. Everything is plain double arithmetic in a fixed order, so that both compilers give the same digits.
+#include "runtime/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "kernels/assert.h"
+
+namespace takt {
+namespace {
+
+constexpr double kContextUnit = 1e5;     // K and A are scaled to order 1 for the least squares
+constexpr double kPairUnit = 1e6;
+constexpr double kForgetting = 0.999;
+constexpr double kSlopeGain = 0.3;       // damps the slopes against the table, which learns from the same error
+constexpr double kSegmentGain = 0.02;
+constexpr double kOutlierShare = 0.5;    // an error over this share of the prediction is counted, not learned
+constexpr uint32_t kStrangeRun = 8;      // that many outliers in a row are no outliers: the device changed
+constexpr uint32_t kTableWindow = 30;
+constexpr uint32_t kSharingSamples = 50; // a regime uses the shared margin until it has that many of its own
+constexpr double kMarginStep = 0.04;
+constexpr double kMissShare = 0.01;
+constexpr double kFlatShare = 1.15;
+constexpr double kNsPerMs = 1e6;
+
+struct Scaled {
+    double context;
+    double pairs;
+};
+
+Scaled scaled(const StepFeatures& features) {
+    return {static_cast<double>(features.kv_read_tokens) / kContextUnit,
+            static_cast<double>(features.prefill_pairs) / kPairUnit};
+}
+
+}  // namespace
+
+CostModel::CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const CostRoofline& roofline)
+    : ladder_(std::move(row_ladder)), rows_are_data_(rows_are_data), table_(ladder_.size()) {
+    TAKT_ASSERT(!ladder_.empty());
+    knee_rows_ = std::min(512, std::max(1, ladder_.back() / 2));
+    const double read_ns = roofline.weight_bytes / roofline.bytes_per_second * 1e9;
+    for (size_t i = 0; i < ladder_.size(); ++i) {
+        const double work_ns = roofline.operations_per_row * ladder_[i] / roofline.operations_per_second * 1e9;
+        table_[i].base_ns = std::max(1000.0, std::max(read_ns, work_ns) + roofline.launch_seconds * 1e9);
+        table_[i].ns = table_[i].base_ns;
+    }
+    theta_[0] = roofline.kv_bytes_per_token / roofline.bytes_per_second * 1e3 * kContextUnit;
+    theta_[1] = roofline.operations_per_pair / roofline.operations_per_second * 1e3 * kPairUnit;
+    // Prior: a slope may be off by its own size (or by 1 ms a unit if there is no guess), against 2 % noise of a step.
+    for (size_t i = 0; i < 2; ++i) {
+        const double doubt = std::max(theta_[i], 1.0) / 0.02;
+        covariance_[i][i] = doubt * doubt;
+    }
+    max_trace_ = 4 * (covariance_[0][0] + covariance_[1][1]);
+    refresh_envelope();
+}
+
+size_t CostModel::shape_index(int32_t rows) const {
+    const auto at = std::lower_bound(ladder_.begin(), ladder_.end(), rows);
+    return static_cast<size_t>(std::min(at, ladder_.end() - 1) - ladder_.begin());
+}
+
+int32_t CostModel::padded_rows(int32_t rows) const {
+    const int32_t largest = ladder_.back();
+    const int32_t whole = rows <= largest ? 0 : (rows - 1) / largest;
+    return whole * largest + ladder_[shape_index(rows - whole * largest)];
+}
+
+double CostModel::launch_ns(int32_t rows) const {
+    const size_t above = shape_index(rows);
+    if (!rows_are_data_) return table_[above].ns;
+    if (above == 0 || rows >= ladder_[above]) return table_[above].envelope_ns;
+    const double share = static_cast<double>(rows - ladder_[above - 1]) / (ladder_[above] - ladder_[above - 1]);
+    return table_[above - 1].envelope_ns + share * (table_[above].envelope_ns - table_[above - 1].envelope_ns);
+}
+
+double CostModel::table_ns(int32_t rows) const {
+    const int32_t largest = ladder_.back();
+    const int32_t whole = rows <= largest ? 0 : (rows - 1) / largest;
+    return whole * launch_ns(largest) + launch_ns(rows - whole * largest);
+}
+
+double CostModel::slopes_ns(const StepFeatures& features) const {
+    const Scaled x = scaled(features);
+    return (theta_[0] * x.context + theta_[1] * x.pairs) * kNsPerMs + segment_ns_ * features.prefill_segments;
+}
+
+uint64_t CostModel::predict_ns(const StepFeatures& features) const {
+    if (features.rows <= 0) return 0;
+    return static_cast<uint64_t>(table_ns(features.rows) + slopes_ns(features));
+}
+
+uint64_t CostModel::bound_ns(const StepFeatures& features) const {
+    if (features.rows <= 0) return 0;
+    return static_cast<uint64_t>((table_ns(features.rows) + slopes_ns(features)) * margin(features));
+}
+
+CostRegime CostModel::regime(const StepFeatures& features) const {
+    if (features.prefill_segments == 0) return CostRegime::decode;
+    return features.rows <= knee_rows_ ? CostRegime::mixed_small : CostRegime::mixed_large;
+}
+
+double CostModel::margin(const StepFeatures& features) const {
+    const auto at = static_cast<size_t>(regime(features));
+    return samples_[at] < kSharingSamples ? shared_margin_ : margin_[at];
+}
+
+int32_t CostModel::floor_rows(int32_t decode_rows) const {
+    const double limit = kFlatShare * launch_ns(std::clamp(decode_rows, 1, ladder_.back()));
+    int32_t best = decode_rows;
+    for (size_t i = 0; i < ladder_.size(); ++i) {
+        if (ladder_[i] < decode_rows) continue;
+        if (table_[i].envelope_ns <= limit) {
+            best = std::max(best, ladder_[i]);
+            continue;
+        }
+        if (rows_are_data_ && i > 0 && ladder_[i - 1] >= decode_rows) {
+            const double low = table_[i - 1].envelope_ns, high = table_[i].envelope_ns;
+            const double share = high > low ? std::clamp((limit - low) / (high - low), 0.0, 1.0) : 0.0;
+            best = std::max(best, ladder_[i - 1] + static_cast<int32_t>(share * (ladder_[i] - ladder_[i - 1])));
+        }
+        break;
+    }
+    return best;
+}
+
+CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns) {
+    if (features.rows <= 0 || device_ns == 0) return CostVerdict::outlier;
+    ++num_observed_;
+    const auto total_ns = static_cast<double>(device_ns);
+    const double predicted_ns = table_ns(features.rows) + slopes_ns(features);
+    const double error_ns = total_ns - predicted_ns;
+    const CostRegime where = regime(features);
+    Entry& entry = table_[shape_index(features.rows)];
+    const bool fresh = entry.count < 3;
+    const bool strange = std::abs(error_ns) > kOutlierShare * predicted_ns;
+    entry.num_strange = strange ? entry.num_strange + 1 : 0;
+    if (!fresh) learn_margin(where, total_ns / predicted_ns);
+    if (strange && !fresh) {
+        if (entry.num_strange < kStrangeRun) {
+            ++num_outliers_;
+            return CostVerdict::outlier;
+        }
+        entry.count = 0;   // the device changed: start this shape again
+        entry.num_strange = 0;
+    }
+    double& mean_error = error_[static_cast<size_t>(where)];
+    mean_error += (std::abs(error_ns) / total_ns - mean_error) / std::min(++samples_[static_cast<size_t>(where)], 200U);
+    learn_table(features, error_ns, total_ns);
+    if (!fresh) learn_slopes(features, error_ns, total_ns);
+    if (!fresh && features.prefill_segments > 0) {
+        segment_ns_ = std::max(0.0, segment_ns_ + kSegmentGain * error_ns / features.prefill_segments);
+    }
+    refresh_envelope();
+    return CostVerdict::learned;
+}
+
+void CostModel::learn_entry(size_t index, double error_ns, double weight) {
+    Entry& entry = table_[index];
+    const double gain = 0.5 / std::min(std::max(entry.count, 1U), kTableWindow);
+    entry.ns = std::max(entry.ns + error_ns * gain * weight, 500.0);
+    if (weight >= 0.5) ++entry.count;
+}
+
+void CostModel::learn_table(const StepFeatures& features, double error_ns, double total_ns) {
+    const int32_t largest = ladder_.back();
+    if (features.rows > largest) {   // several launches: the error belongs mostly to the full shape
+        learn_entry(ladder_.size() - 1, error_ns / ((features.rows + largest - 1) / largest), 1.0);
+        return;
+    }
+    const size_t above = shape_index(features.rows);
+    if (table_[above].count == 0) {   // first sight: believe it, the slopes' part aside
+        const double scale = rows_are_data_ ? static_cast<double>(ladder_[above]) / std::max(features.rows, 1) : 1.0;
+        const double own_ns = std::max(total_ns - slopes_ns(features), 0.3 * total_ns);
+        table_[above].ns = std::max(500.0, above > 0 && rows_are_data_ && scale > 1.0
+                                               ? std::max(own_ns, table_[above].ns * own_ns / launch_ns(features.rows))
+                                               : own_ns);
+        table_[above].count = 1;
+        fill_unmeasured();
+        return;
+    }
+    if (!rows_are_data_ || above == 0 || features.rows >= ladder_[above]) {
+        learn_entry(above, error_ns, 1.0);
+        return;
+    }
+    const double share = static_cast<double>(features.rows - ladder_[above - 1]) / (ladder_[above] - ladder_[above - 1]);
+    const double norm = share * share + (1 - share) * (1 - share);
+    if (table_[above - 1].count > 0) learn_entry(above - 1, error_ns, (1 - share) / norm);
+    learn_entry(above, error_ns, share / norm);
+}
+
+void CostModel::fill_unmeasured() {
+    // An unmeasured shape keeps the roofline's form and takes the correction of its nearest measured neighbours.
+    const size_t count = table_.size();
+    for (size_t i = 0; i < count; ++i) {
+        if (table_[i].count > 0) continue;
+        size_t below = i, above = i;
+        while (below > 0 && table_[below].count == 0) --below;
+        while (above + 1 < count && table_[above].count == 0) ++above;
+        const double low = table_[below].count > 0 ? table_[below].ns / table_[below].base_ns : 0.0;
+        const double high = table_[above].count > 0 ? table_[above].ns / table_[above].base_ns : 0.0;
+        double ratio = low > 0 && high > 0 ? 0.5 * (low + high) : std::max(low, high);
+        if (ratio <= 0) ratio = 1.0;
+        table_[i].ns = table_[i].base_ns * ratio;
+    }
+}
+
+void CostModel::learn_slopes(const StepFeatures& features, double error_ns, double total_ns) {
+    const Scaled scale = scaled(features);
+    const std::array<double, 2> x{scale.context, scale.pairs};
+    const double total_ms = total_ns / kNsPerMs, error_ms = error_ns / kNsPerMs;
+    std::array<double, 2> px{};
+    for (size_t i = 0; i < 2; ++i) px[i] = covariance_[i][0] * x[0] + covariance_[i][1] * x[1];
+    const double spread = x[0] * px[0] + x[1] * px[1];
+    if (spread < 1e-3 * total_ms * total_ms) return;   // nothing to learn from it: the covariance must not wind up
+    const double denominator = kForgetting * total_ms * total_ms + spread;
+    std::array<double, 2> gain{};
+    for (size_t i = 0; i < 2; ++i) {
+        gain[i] = px[i] / denominator;
+        theta_[i] = std::max(0.0, theta_[i] + kSlopeGain * gain[i] * error_ms);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+        for (size_t j = 0; j < 2; ++j) covariance_[i][j] = (covariance_[i][j] - gain[i] * px[j]) / kForgetting;
+    }
+    const double off = 0.5 * (covariance_[0][1] + covariance_[1][0]);
+    covariance_[0][1] = covariance_[1][0] = off;
+    const double trace = covariance_[0][0] + covariance_[1][1];
+    if (trace > max_trace_) {
+        for (auto& row : covariance_) {
+            for (double& value : row) value *= max_trace_ / trace;
+        }
+    }
+}
+
+void CostModel::learn_margin(CostRegime regime, double ratio) {
+    const auto at = static_cast<size_t>(regime);
+    const auto step = [ratio](double q) {
+        return std::clamp(q + kMarginStep * ((ratio > q ? 1.0 : 0.0) - kMissShare), 1.0, 2.0);
+    };
+    shared_margin_ = step(shared_margin_);
+    if (samples_[at] < kSharingSamples) {
+        margin_[at] = shared_margin_;
+    } else {
+        margin_[at] = step(margin_[at]);
+    }
+}
+
+void CostModel::refresh_envelope() {
+    double highest = 0;
+    for (Entry& entry : table_) {
+        highest = std::max(highest, entry.ns);
+        entry.envelope_ns = highest;
+    }
+}
+
+CostSnapshot CostModel::snapshot() const {
+    CostSnapshot snapshot;
+    snapshot.error_ratio = error_;
+    for (size_t i = 0; i < 3; ++i) snapshot.margin[i] = samples_[i] < kSharingSamples ? shared_margin_ : margin_[i];
+    snapshot.kd_ns = theta_[0] * kNsPerMs / kContextUnit;
+    snapshot.ka_ns = theta_[1] * kNsPerMs / kPairUnit;
+    snapshot.ks_ns = segment_ns_;
+    snapshot.num_observed = num_observed_;
+    snapshot.num_outliers = num_outliers_;
+    return snapshot;
+}
+
+std::string CostModel::save() const {
+    std::ostringstream out;
+    out.precision(9);
+    out << "takt-cost-table 1 " << ladder_.size() << ' ' << (rows_are_data_ ? 1 : 0) << '\n';
+    for (size_t i = 0; i < ladder_.size(); ++i) {
+        out << ladder_[i] << ' ' << table_[i].ns << ' ' << std::min(table_[i].count, kTableWindow) << '\n';
+    }
+    out << theta_[0] << ' ' << theta_[1] << ' ' << shared_margin_ << '\n';
+    return out.str();
+}
+
+bool CostModel::load(const std::string& text) {
+    std::istringstream in(text);
+    std::string magic;
+    int version = 0, data = 0;
+    size_t count = 0;
+    if (!(in >> magic >> version >> count >> data) || magic != "takt-cost-table" || version != 1) return false;
+    if (count != ladder_.size() || (data != 0) != rows_are_data_) return false;
+    std::vector<Entry> table = table_;
+    for (size_t i = 0; i < count; ++i) {
+        int32_t rows = 0;
+        if (!(in >> rows >> table[i].ns >> table[i].count)) return false;
+        if (rows != ladder_[i] || !(table[i].ns > 0) || !std::isfinite(table[i].ns)) return false;
+        // Another day's table is a good guess, not a measurement of today: it may be moved quickly.
+        table[i].count = std::min(table[i].count, 3U);
+    }
+    double context = 0, pairs = 0, margin = 0;
+    if (!(in >> context >> pairs >> margin) || !(context >= 0) || !(pairs >= 0)) return false;
+    if (!std::isfinite(context) || !std::isfinite(pairs) || !(margin >= 1) || !(margin <= 2)) return false;
+    table_ = table;
+    theta_ = {context, pairs};
+    shared_margin_ = margin;
+    fill_unmeasured();
+    refresh_envelope();
+    return true;
+}
+
+}  // namespace takt
