@@ -1,0 +1,129 @@
+// The outbox against a socket that the test opens and shuts: order, bounds, a dead socket frees every sender.
+#include "server/outbox.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "catch.h"
+#include "server/task_group.h"
+
+using namespace takt::server;
+
+namespace {
+
+// Writes wait for the test's permission.
+class FakeSocket final : public WsSocket {
+public:
+    explicit FakeSocket(asio::io_context& io) : io_(io), go_(io.get_executor()) {}
+    asio::awaitable<WsMessage> read() override { co_return WsMessage(); }
+    asio::awaitable<bool> write(std::string text) override {
+        while (num_allowed == 0 && !broken) co_await go_.wait();
+        if (broken) co_return false;
+        --num_allowed;
+        written.push_back(std::move(text));
+        co_return true;
+    }
+    asio::awaitable<void> close(CloseCode) override { co_return; }
+    void abort() override {}
+    asio::any_io_executor executor() const override { return io_.get_executor(); }
+
+    void allow(int count) {
+        num_allowed += count;
+        go_.notify();
+    }
+    void break_now() {
+        broken = true;
+        go_.notify();
+    }
+
+    int num_allowed = 0;
+    bool broken = false;
+    std::vector<std::string> written;
+
+private:
+    asio::io_context& io_;
+    Signal go_;
+};
+
+struct Sender {
+    explicit Sender(asio::io_context& io) : slot(io.get_executor()) {}
+    Outbox::Slot slot;
+    int num_sent = 0;
+    bool refused = false;
+};
+
+asio::awaitable<void> send_many(Outbox& outbox, Sender& sender, std::string name, int count) {
+    for (int i = 0; i < count; ++i) {
+        const bool sent = co_await outbox.send(sender.slot, name + std::to_string(i));
+        if (!sent) {
+            sender.refused = true;
+            co_return;
+        }
+        ++sender.num_sent;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a slow socket holds each sender at one frame; frames keep their order and take turns") {
+    asio::io_context io(1);
+    FakeSocket socket(io);
+    Outbox outbox(socket);
+    TaskGroup tasks(io.get_executor(), TaskGroup::Sink());
+    Sender a(io);
+    Sender b(io);
+    tasks.spawn(outbox.run());
+    tasks.spawn(send_many(outbox, a, "a", 3));
+    tasks.spawn(send_many(outbox, b, "b", 3));
+    io.poll();
+    // One frame is with the socket, so one sender has been freed once; nobody runs ahead further.
+    CHECK(a.num_sent + b.num_sent <= 2);
+    CHECK(socket.written.empty());
+    socket.allow(6);
+    io.poll();
+    CHECK(socket.written == std::vector<std::string>{"a0", "b0", "a1", "b1", "a2", "b2"});
+    CHECK(a.num_sent == 3);
+    outbox.finish();
+    io.poll();
+    CHECK(tasks.size() == 0);
+}
+
+TEST_CASE("a socket that dies frees every sender and the writer") {
+    asio::io_context io(1);
+    FakeSocket socket(io);
+    Outbox outbox(socket);
+    TaskGroup tasks(io.get_executor(), TaskGroup::Sink());
+    std::vector<std::unique_ptr<Sender>> senders;
+    tasks.spawn(outbox.run());
+    for (int i = 0; i < 50; ++i) {
+        senders.push_back(std::make_unique<Sender>(io));
+        tasks.spawn(send_many(outbox, *senders.back(), "x", 10));
+    }
+    io.poll();
+    CHECK(tasks.size() == 51);
+    socket.break_now();
+    io.poll();
+    CHECK(tasks.size() == 0);
+    CHECK(outbox.dead());
+    for (const auto& sender : senders) CHECK(sender->refused);
+}
+
+TEST_CASE("a signal that came before its waiter is kept") {
+    asio::io_context io(1);
+    Signal signal(io.get_executor());
+    int num_resumed = 0;
+    const auto wait_twice = [](Signal& s, int& count) -> asio::awaitable<void> {
+        co_await s.wait();
+        ++count;
+        co_await s.wait();
+        ++count;
+    };
+    signal.notify();
+    signal.notify();
+    asio::co_spawn(io, wait_twice(signal, num_resumed), [](std::exception_ptr) {});
+    io.poll();
+    CHECK(num_resumed == 1);   // notifies do not add up
+    signal.notify();
+    io.poll();
+    CHECK(num_resumed == 2);
+}
