@@ -10,19 +10,13 @@
 #include <vector>
 
 #include "kernels/cpu/task.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
 
 namespace takt::cpu {
 
 class CpuDevice;
 class CpuGraph;
-
-/// One recorded or queued operation. `params` lie in the entry's or the graph's own storage.
-struct Operation {
-    Task run = nullptr;
-    const void* params = nullptr;
-    bool single = false;   ///< thread 0 alone runs it
-};
 
 class CpuStream final : public Stream {
 public:
@@ -68,13 +62,18 @@ private:
         CpuGraph* graph = nullptr;
         Event event;
         uint32_t num_params = 0;                   // bytes
-        alignas(16) uint8_t inline_params[64];     // small ones: no heap
+        alignas(16) uint8_t inline_params[64] = {};   // small ones: no heap
         std::unique_ptr<uint8_t[]> heap_params;
+
+        void set_params(const void* params, size_t bytes);
+        [[nodiscard]] const uint8_t* params() const {
+            return heap_params != nullptr ? heap_params.get() : inline_params;
+        }
     };
 
     Status add(Task run, const void* params, size_t bytes, bool single);
-    Status push(Entry&& entry);
     Status capture_failure(Status status);   // remembers the first; end_capture reports it
+    [[nodiscard]] bool is_queued(const void* data, size_t bytes) const;   // by the parameters of what is still queued
 
     CpuDevice& device_;
     const uint32_t id_;
@@ -86,6 +85,7 @@ private:
     std::deque<Entry> queue_;                // guarded by the device's mutex
     bool running_ = false;                   // guarded: an entry was taken and is not done
     Status error_;                           // guarded
+    std::atomic<bool> failed_{false};
 };
 
 }  // namespace takt::cpu

@@ -1,0 +1,163 @@
+// Elementwise inner loops over Lanes: norm, quantisation, exponentials, gates. Included by the per-ISA files after their lanes
+// header; everything is in an unnamed namespace so that no ISA's code meets another's at link time.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/packed_format.h"
+
+namespace takt::cpu {
+namespace {
+
+/// exp(x), relative error about 2e-7; 0 below -87, so that a masked score vanishes.
+TAKT_LANES Lanes exp_lanes(Lanes x) {
+    const Lanes low = broadcast(-87.0f);
+    const Lanes clamped = min(max(x, low), broadcast(88.0f));
+    const Lanes n = round_nearest(clamped * broadcast(1.44269504088896341f));
+    Lanes r = fma(n, broadcast(-0.693359375f), clamped);
+    r = fma(n, broadcast(2.12194440e-4f), r);
+    Lanes p = broadcast(1.9875691500e-4f);
+    p = fma(p, r, broadcast(1.3981999507e-3f));
+    p = fma(p, r, broadcast(8.3334519073e-3f));
+    p = fma(p, r, broadcast(4.1665795894e-2f));
+    p = fma(p, r, broadcast(1.6666665459e-1f));
+    p = fma(p, r, broadcast(5.0000001201e-1f));
+    p = fma(p, r * r, r + broadcast(1.0f));
+    return select_greater(low, x, zero(), scale_by_power(p, n));
+}
+
+float exp_one(float x) {
+    float buffer[16];
+    store(buffer, exp_lanes(broadcast(x)));
+    return buffer[0];
+}
+
+void rms_norm(const float* x, const float* weight, float epsilon, bool one_plus, int64_t n, float* out) {
+    Lanes sum = zero();
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const Lanes v = load(x + i);
+        sum = fma(v, v, sum);
+    }
+    const int rest = static_cast<int>(n - i);
+    if (rest > 0) {
+        const Lanes v = load_first(x + i, rest);
+        sum = fma(v, v, sum);
+    }
+    const float mean = reduce_add(sum) / static_cast<float>(n);
+    const Lanes scale = broadcast(1.0f / std::sqrt(mean + epsilon));
+    const Lanes add = broadcast(one_plus ? 1.0f : 0.0f);
+    for (i = 0; i + 16 <= n; i += 16) store(out + i, (load(x + i) * scale) * (load(weight + i) + add));
+    if (rest > 0) store_first(out + i, (load_first(x + i, rest) * scale) * (load_first(weight + i, rest) + add), rest);
+}
+
+void quantise(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums) {
+    const int64_t blocks = num_blocks(cols);
+    for (int64_t b = 0; b < blocks; ++b) {
+        const float* p = x + b * kBlockColumns;
+        const int64_t left = cols - b * kBlockColumns;
+        const Lanes first = left >= 16 ? load(p) : load_first(p, static_cast<int>(left));
+        const Lanes second = left >= 32 ? load(p + 16) : left > 16 ? load_first(p + 16, static_cast<int>(left - 16)) : zero();
+        const float largest = reduce_max(max(absolute(first), absolute(second)));
+        // A row with infinities or NaN gets a NaN scale: its logits will not be finite, which is detected when it is sampled.
+        const bool usable = largest > 0.0f && largest <= std::numeric_limits<float>::max();
+        const float scale = usable ? largest / static_cast<float>(limit) : largest;
+        const Lanes inverse = broadcast(usable ? static_cast<float>(limit) / largest : 0.0f);
+        const Lanes bound = broadcast(static_cast<float>(limit));
+        const Lanes low = broadcast(-static_cast<float>(limit));
+        const Ints a = to_int(max(min(round_nearest((usable ? first : zero()) * inverse), bound), low));
+        const Ints c = to_int(max(min(round_nearest((usable ? second : zero()) * inverse), bound), low));
+        store_i16(values + b * kBlockColumns, swap_middle(a));
+        store_i16(values + b * kBlockColumns + 16, swap_middle(c));
+        sums[b] = reduce_add(a + c);
+        scales[b] = scale;
+        scaled_sums[b] = scale * static_cast<float>(sums[b]);
+    }
+}
+
+void gate(const float* g, const float* up, int n, bool gelu, float* out) {
+    const Lanes one = broadcast(1.0f);
+    for (int i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? n - i : 16;
+        const Lanes x = load_first(g + i, count);
+        Lanes y;
+        if (gelu) {
+            const Lanes inner = broadcast(0.7978845608028654f) * fma(broadcast(0.044715f) * x * x, x, x);
+            const Lanes e = exp_lanes(inner + inner);
+            y = x * (one - one / (e + one));
+        } else {
+            y = x / (one + exp_lanes(zero() - x));
+        }
+        store_first(out + i, y * load_first(up + i, count), count);
+    }
+}
+
+TAKT_LANES Lanes cap_lanes(Lanes x, float cap) {
+    const Lanes one = broadcast(1.0f);
+    const Lanes y = x * broadcast(1.0f / cap);
+    const Lanes e = exp_lanes(y + y);
+    return broadcast(cap) * (one - broadcast(2.0f) / (e + one));
+}
+
+void soft_cap(float* x, int64_t n, float cap) {
+    for (int64_t i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? static_cast<int>(n - i) : 16;
+        store_first(x + i, cap_lanes(load_first(x + i, count), cap), count);
+    }
+}
+
+void store_kv(const float* x, int n, DType type, void* out) {
+    auto* bytes = static_cast<uint8_t*>(out);
+    for (int i = 0; i < n; i += 16) {
+        const Lanes v = load(x + i);
+        if (type == DType::f32) {
+            store(reinterpret_cast<float*>(bytes) + i, v);
+        } else if (type == DType::f16) {
+            store_f16(bytes + 2 * i, v);
+        } else {
+            for (int j = 0; j < 16; ++j) {
+                const uint16_t half = f32_to_bf16(x[i + j]);
+                std::memcpy(bytes + 2 * (i + j), &half, 2);
+            }
+        }
+    }
+}
+
+int64_t argmax(const float* x, int64_t n, bool* finite) {
+    uint32_t bad = 0;
+    Lanes best = broadcast(-std::numeric_limits<float>::infinity());
+    for (int64_t i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? static_cast<int>(n - i) : 16;
+        const Lanes v = load_first(x + i, count);
+        bad |= mask_not_finite(v);
+        best = max(best, count == 16 ? v : select_range(v, best, 0, count));
+    }
+    *finite = bad == 0;
+    const float largest = reduce_max(best);
+    for (int64_t i = 0; i < n; ++i) {
+        if (x[i] == largest) return i;
+    }
+    return 0;
+}
+
+double sum_exp(const float* x, int64_t n, float largest) {
+    double total = 0;
+    float buffer[16];
+    for (int64_t i = 0; i < n; i += 512) {   // short float32 sums, then float64
+        Lanes sum = zero();
+        for (int64_t j = i; j < n && j < i + 512; j += 16) {
+            const int count = n - j < 16 ? static_cast<int>(n - j) : 16;
+            const Lanes e = exp_lanes(load_first(x + j, count) - broadcast(largest));
+            sum = sum + (count == 16 ? e : select_range(e, zero(), 0, count));
+        }
+        store(buffer, sum);
+        for (float v : buffer) total += static_cast<double>(v);
+    }
+    return total;
+}
+
+}  // namespace
+}  // namespace takt::cpu

@@ -1,0 +1,175 @@
+// Products of packed weights with rows of activations. Quantised: exact int32 sums inside a block of 32 columns, then one
+// multiplication of the two scales and one FMA a block, lane = output row: the same bits on every path, tile and thread.
+#pragma once
+
+#include "kernels/cpu/kernel_math.h"
+
+namespace takt::cpu {
+namespace {
+
+constexpr int kPrefetchBytes = 8192;   // one stream a group: the hardware prefetcher alone reaches half the bandwidth
+
+/// Integer sums of one strip of 16 output rows over one block. Nibbles: four vectors of eight columns each.
+template <int kRows>
+TAKT_LANES void dot_nibbles(const uint8_t* planes, const int16_t* const* x, Ints* sum) {
+    for (int v = 0; v < 4; ++v) {
+        const Ints raw = load_ints(planes + v * 64);
+        const Ints w0 = shift_and<0>(raw, 0x000f000fu);    // columns 8v + 0, 2
+        const Ints w1 = shift_and<8>(raw, 0x000f000fu);    // 8v + 1, 3
+        const Ints w2 = shift_and<4>(raw, 0x000f000fu);    // 8v + 4, 6
+        const Ints w3 = shift_and<12>(raw, 0x000f000fu);   // 8v + 5, 7
+        for (int r = 0; r < kRows; ++r) {
+            const int16_t* p = x[r] + v * 8;
+            sum[r] = dot_pairs(sum[r], w0, broadcast_word(p));
+            sum[r] = dot_pairs(sum[r], w1, broadcast_word(p + 2));
+            sum[r] = dot_pairs(sum[r], w2, broadcast_word(p + 4));
+            sum[r] = dot_pairs(sum[r], w3, broadcast_word(p + 6));
+        }
+    }
+}
+
+template <int kRows>
+TAKT_LANES void dot_bytes(const uint8_t* planes, const int16_t* const* x, Ints* sum) {
+    for (int v = 0; v < 8; ++v) {
+        const Ints raw = load_ints(planes + v * 64);
+        const Ints w0 = shift_and<0>(raw, 0x00ff00ffu);
+        const Ints w1 = shift_and<8>(raw, 0x00ff00ffu);
+        for (int r = 0; r < kRows; ++r) {
+            sum[r] = dot_pairs(sum[r], w0, broadcast_word(x[r] + v * 4));
+            sum[r] = dot_pairs(sum[r], w1, broadcast_word(x[r] + v * 4 + 2));
+        }
+    }
+}
+
+template <int kRows, DType kType>
+void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
+    constexpr PackedFormat f = packed_format(kType);
+    constexpr int kStripBytes = f.nibbles ? 256 : 512;
+    for (int strip = 0; strip < 2; strip += kStripsPerPass) {
+        Lanes acc[kStripsPerPass][kRows];
+        for (auto& strip_acc : acc) {
+            for (Lanes& a : strip_acc) a = zero();
+        }
+        const uint8_t* record = group.data;
+        for (int64_t b = 0; b < group.num_blocks; ++b, record += f.record_bytes()) {
+            prefetch(record + kPrefetchBytes);
+            prefetch(record + kPrefetchBytes + 64 * (b & 7));
+            const int16_t* values[kRows];
+            for (int r = 0; r < kRows; ++r) values[r] = x.values + ((row + r) * x.num_blocks + b) * kBlockColumns;
+            for (int s = 0; s < kStripsPerPass; ++s) {
+                const int lane_strip = strip + s;
+                Ints sum[kRows];
+                for (int r = 0; r < kRows; ++r) {
+                    sum[r] = broadcast_int(f.offset == 0 ? 0 : -f.offset * x.sums[(row + r) * x.num_blocks + b]);
+                }
+                const uint8_t* planes = record + f.scale_bytes + lane_strip * kStripBytes;
+                if constexpr (f.nibbles) {
+                    dot_nibbles<kRows>(planes, values, sum);
+                } else {
+                    dot_bytes<kRows>(planes, values, sum);
+                }
+                const Lanes d = load_f16(record + lane_strip * 32);
+                for (int r = 0; r < kRows; ++r) {
+                    const int64_t at = (row + r) * x.num_blocks + b;
+                    acc[s][r] = fma(d * broadcast(x.scales[at]), to_float(sum[r]), acc[s][r]);
+                    if constexpr (f.has_min) {
+                        acc[s][r] = fma(load_f16(record + 64 + lane_strip * 32), broadcast(x.scaled_sums[at]), acc[s][r]);
+                    }
+                }
+            }
+        }
+        for (int s = 0; s < kStripsPerPass; ++s) {
+            for (int r = 0; r < kRows; ++r) store(out + static_cast<size_t>(r) * out_stride + (strip + s) * 16, acc[s][r]);
+        }
+    }
+}
+
+template <DType kType>
+void product_rows(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
+    switch (num_rows) {
+        case 1: return product_tile<1, kType>(group, x, row, out, out_stride);
+        case 2: return product_tile<2, kType>(group, x, row, out, out_stride);
+        case 3:
+            if constexpr (kMaxTileRows >= 3) return product_tile<3, kType>(group, x, row, out, out_stride);
+            break;
+        case 4:
+            if constexpr (kMaxTileRows >= 4) return product_tile<4, kType>(group, x, row, out, out_stride);
+            break;
+        case 5:
+            if constexpr (kMaxTileRows >= 5) return product_tile<5, kType>(group, x, row, out, out_stride);
+            break;
+        default:
+            if constexpr (kMaxTileRows >= 6) return product_tile<6, kType>(group, x, row, out, out_stride);
+    }
+}
+
+void product(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
+    switch (group.type) {
+        case DType::q4_0: return product_rows<DType::q4_0>(group, x, row, num_rows, out, out_stride);
+        case DType::q4_1: return product_rows<DType::q4_1>(group, x, row, num_rows, out, out_stride);
+        default: return product_rows<DType::q8_0>(group, x, row, num_rows, out, out_stride);
+    }
+}
+
+/// One block of 32 columns x 32 rows as float32: w[column][32].
+void dequantise_block(const PackedGroup& group, int64_t block, float* w) {
+    if (is_plain(group.type)) {
+        const size_t column_bytes = kGroupRows * dtype_bytes(group.type, 1);
+        const uint8_t* p = group.data + static_cast<size_t>(block) * kBlockColumns * column_bytes;
+        for (int i = 0; i < kBlockColumns * 2; ++i) {
+            const uint8_t* at = p + static_cast<size_t>(i) * (column_bytes / 2);
+            const Lanes v = group.type == DType::f32   ? load(reinterpret_cast<const float*>(at))
+                            : group.type == DType::f16 ? load_f16(at)
+                                                       : load_bf16(at);
+            store(w + i * 16, v);
+        }
+        return;
+    }
+    const PackedFormat f = packed_format(group.type);
+    const uint8_t* record = group.data + block * f.record_bytes();
+    for (int strip = 0; strip < 2; ++strip) {
+        const Lanes d = load_f16(record + strip * 32);
+        const Lanes m = f.has_min ? load_f16(record + 64 + strip * 32) : zero();
+        const uint8_t* planes = record + f.scale_bytes + strip * (f.nibbles ? 256 : 512);
+        for (int column = 0; column < kBlockColumns; ++column) {
+            const int vector = f.nibbles ? column / 8 : column / 4;
+            const int byte = column % 4;
+            const bool high = f.nibbles && (column % 8) >= 4;
+            float q[16];
+            for (int lane = 0; lane < 16; ++lane) {
+                const uint8_t raw = planes[vector * 64 + lane * 4 + byte];
+                const int value = f.nibbles ? (high ? raw >> 4 : raw & 15) : raw;
+                q[lane] = static_cast<float>(value - f.offset);
+            }
+            // Rounded as a dequantised file is: d * q, then + m.
+            store(w + column * kGroupRows + strip * 16, d * load(q) + m);
+        }
+    }
+}
+
+void product_float(const PackedGroup& group, const float* x, size_t x_stride, int num_rows, float* out, size_t out_stride) {
+    alignas(64) float w[kBlockColumns * kGroupRows];
+    for (int r = 0; r < num_rows; ++r) {
+        store(out + static_cast<size_t>(r) * out_stride, zero());
+        store(out + static_cast<size_t>(r) * out_stride + 16, zero());
+    }
+    for (int64_t b = 0; b < group.num_blocks; ++b) {
+        dequantise_block(group, b, w);
+        for (int r = 0; r < num_rows; ++r) {
+            const float* row = x + static_cast<size_t>(r) * x_stride + b * kBlockColumns;
+            float* o = out + static_cast<size_t>(r) * out_stride;
+            Lanes a0 = load(o);
+            Lanes a1 = load(o + 16);
+            for (int c = 0; c < kBlockColumns; ++c) {
+                const Lanes v = broadcast(row[c]);
+                a0 = fma(load(w + c * kGroupRows), v, a0);
+                a1 = fma(load(w + c * kGroupRows + 16), v, a1);
+            }
+            store(o, a0);
+            store(o + 16, a1);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace takt::cpu

@@ -1,0 +1,95 @@
+// KernelTable: the inner loops of the CPU device, one set an instruction path. The per-ISA files are the only ones compiled with
+// ISA flags and are reached only through here. Every function is pure and safe on any thread; a row's bits do not depend on how
+// rows, groups or chunks are cut into calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device_factory.h"
+#include "kernels/dtype.h"
+
+namespace takt::cpu {
+
+constexpr int kTilePositions = 64;     ///< attention tiles begin at absolute multiples of this
+constexpr int kChunkPositions = 256;   ///< a chunk's softmax starts afresh; chunks are merged in order
+constexpr int kMaxHeadDim = 256;
+
+/// Rows of activations, quantised: integers in blocks of 32 with one scale a block.
+struct QuantRows {
+    int16_t* values = nullptr;      // [row][blocks][32], each four as 0 2 1 3
+    float* scales = nullptr;        // [row][blocks]
+    float* scaled_sums = nullptr;   // [row][blocks]: scale x sum of the integers
+    int32_t* sums = nullptr;        // [row][blocks]
+    int64_t num_blocks = 0;
+};
+
+/// One group of 32 output rows of a packed matrix.
+struct PackedGroup {
+    DType type = DType::f32;
+    const uint8_t* data = nullptr;
+    int64_t num_blocks = 0;
+};
+
+/// A work item of attention: the query heads of one KV head for some rows of one sequence.
+struct AttentionJob {
+    const uint8_t* layer = nullptr;      // KV layer
+    const uint8_t* layer_v = nullptr;    // the same, at V
+    size_t block_stride = 0, head_offset = 0, token_stride = 0;   // bytes
+    DType type = DType::f16;
+    const int32_t* table = nullptr;      // block ids of the sequence
+    int block_tokens = 16;
+    int head_dim = 0;
+    int num_heads = 0;                   // query heads of the KV head
+    const float* q = nullptr;            // first row's first head
+    size_t q_stride = 0;                 // floats from row to row
+    int num_rows = 0;
+    int first_position = 0;              // of row 0; rows follow one another
+    int kv_begin = 0, kv_end = 0;
+    int window = 0;
+    float scale = 1.0f;
+    float soft_cap = 0.0f;
+    float* partial = nullptr;            // null: write `out`; else [num_heads][head_dim + 2]: accumulator, maximum, sum
+    float* out = nullptr;
+    size_t out_stride = 0;
+    float* scratch = nullptr;            // attention_scratch_floats()
+};
+
+struct KernelTable {
+    const char* name;
+    int max_tile_rows;
+    /// x[cols] to integers of at most `limit`; missing columns of the last block are 0.
+    void (*quantise)(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums);
+    /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
+    void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
+    /// The same in float32 against dequantised weights, any type. `x` rows of x_stride floats, padded with zeros to whole blocks.
+    void (*product_float)(const PackedGroup& group, const float* x, size_t x_stride, int num_rows, float* out, size_t out_stride);
+    void (*rms_norm)(const float* x, const float* weight, float epsilon, bool one_plus, int64_t n, float* out);
+    /// out = activation(gate) * up
+    void (*gate)(const float* gate, const float* up, int n, bool gelu, float* out);
+    void (*soft_cap)(float* x, int64_t n, float cap);
+    void (*attention)(const AttentionJob& job);
+    /// Folds `num_chunks` partial results (stride floats apart) into the head's output.
+    void (*merge)(const float* partials, size_t stride, int num_chunks, int head_dim, float* out);
+    void (*store_kv)(const float* x, int n, DType type, void* out);
+    /// Index of the largest (lowest index among equals), and whether all are finite.
+    int64_t (*argmax)(const float* x, int64_t n, bool* finite);
+    /// Sum of exp(x - max), in float64 over a fixed order.
+    double (*sum_exp)(const float* x, int64_t n, float max);
+};
+
+/// The table of a path that this build has and this CPU runs.
+const KernelTable& kernel_table(CpuIsa isa);
+const KernelTable& portable_kernels();
+#ifdef TAKT_HAVE_X86_ISA
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+#endif
+
+/// Floats of scratch that one attention job needs.
+constexpr size_t attention_scratch_floats(int num_queries, int head_dim) {
+    return static_cast<size_t>(num_queries) * (2 * (static_cast<size_t>(head_dim) + 16) + kTilePositions) +
+           2 * static_cast<size_t>(kTilePositions) * static_cast<size_t>(head_dim);
+}
+
+}  // namespace takt::cpu

@@ -1,0 +1,16 @@
+// The CPU kernels on the avx2 path. Nothing here may be called before the CPU was asked; see kernel_table.h.
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/lanes_avx2.h"
+
+#include "kernels/cpu/kernel_attention.h"
+#include "kernels/cpu/kernel_product.h"
+
+namespace takt::cpu {
+
+const KernelTable& avx2_kernels() {
+    static constexpr KernelTable kTable{"avx2", kMaxTileRows, quantise, product,   product_float, rms_norm, gate,
+                                        soft_cap,  attention,    merge,    store_kv, argmax,        sum_exp};
+    return kTable;
+}
+
+}  // namespace takt::cpu

@@ -1,0 +1,144 @@
+// Lanes: 16 float32 in one zmm register, and Ints: 16 int32. Included by the AVX-512 kernel file only; the AVX2 and portable
+// versions have the same names and give the same bits (one lane count, one reduction tree).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace takt::cpu {
+namespace {
+
+#define TAKT_LANES inline __attribute__((always_inline))
+
+constexpr int kStripsPerPass = 2;   // strips of 16 output rows that a product keeps in registers at once
+constexpr int kMaxTileRows = 6;     // 12 integer and 12 float accumulators, 2 weights, a broadcast
+
+struct Lanes {
+    __m512 v;
+};
+struct Ints {
+    __m512i v;
+};
+
+TAKT_LANES Lanes zero() { return {_mm512_setzero_ps()}; }
+TAKT_LANES Lanes broadcast(float x) { return {_mm512_set1_ps(x)}; }
+TAKT_LANES Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+TAKT_LANES void store(float* p, Lanes a) { _mm512_storeu_ps(p, a.v); }
+TAKT_LANES __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+TAKT_LANES Lanes load_first(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
+TAKT_LANES void store_first(float* p, Lanes a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
+
+TAKT_LANES Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+TAKT_LANES Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+TAKT_LANES Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+TAKT_LANES Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+TAKT_LANES Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+TAKT_LANES Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+TAKT_LANES Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+TAKT_LANES Lanes absolute(Lanes a) { return {_mm512_abs_ps(a.v)}; }
+TAKT_LANES Lanes round_nearest(Lanes a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+/// a * 2^n for integral n in [-126, 127].
+TAKT_LANES Lanes scale_by_power(Lanes a, Lanes n) {
+    const __m512i bits = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
+    return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(bits))};
+}
+/// x where begin <= lane < end, else `other`.
+TAKT_LANES Lanes select_range(Lanes x, Lanes other, int begin, int end) {
+    const uint32_t mask = ((1u << end) - 1u) & ~((1u << begin) - 1u);
+    return {_mm512_mask_blend_ps(static_cast<__mmask16>(mask), other.v, x.v)};
+}
+/// Bit i: a[i] > b[i].
+TAKT_LANES uint32_t mask_greater(Lanes a, Lanes b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ); }
+/// Bit i: a[i] is infinite or not a number.
+TAKT_LANES uint32_t mask_not_finite(Lanes a) {
+    const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff));
+    return _mm512_cmpge_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000));
+}
+/// Where a > b: x, else y.
+TAKT_LANES Lanes select_greater(Lanes a, Lanes b, Lanes x, Lanes y) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ), y.v, x.v)};
+}
+
+TAKT_LANES float reduce_add(Lanes a) {
+    const __m256 y = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+TAKT_LANES float reduce_max(Lanes a) {
+    const __m256 y = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+
+TAKT_LANES Lanes load_f16(const void* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+TAKT_LANES void store_f16(void* p, Lanes a) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+TAKT_LANES Lanes load_bf16(const void* p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+TAKT_LANES Lanes load_i8(const void* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+}
+TAKT_LANES Lanes load_u8(const void* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+}
+/// Low and high four bits of 16 bytes.
+TAKT_LANES void load_nibbles(const void* p, Lanes& low, Lanes& high) {
+    const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    low = {_mm512_cvtepi32_ps(_mm512_and_si512(wide, _mm512_set1_epi32(15)))};
+    high = {_mm512_cvtepi32_ps(_mm512_srli_epi32(wide, 4))};
+}
+
+TAKT_LANES Ints load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+TAKT_LANES Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+TAKT_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+TAKT_LANES Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
+TAKT_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+TAKT_LANES int32_t reduce_add(Ints a) { return _mm512_reduce_add_epi32(a.v); }
+TAKT_LANES void store_i16(void* p, Ints a) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v));
+}
+/// Swaps the middle two of every four lanes.
+TAKT_LANES Ints swap_middle(Ints a) { return {_mm512_shuffle_epi32(a.v, _MM_PERM_DBCA)}; }
+TAKT_LANES void store_i8(void* p, Ints a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
+
+/// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.
+template <int n>
+TAKT_LANES Ints shift_and(Ints a, uint32_t mask) {
+    const __m512i m = _mm512_set1_epi32(static_cast<int32_t>(mask));
+    if constexpr (n > 0) return {_mm512_and_si512(_mm512_srli_epi32(a.v, n), m)};
+    if constexpr (n < 0) return {_mm512_and_si512(_mm512_slli_epi32(a.v, -n), m)};
+    return {_mm512_and_si512(a.v, m)};
+}
+/// base | shift_and(a)
+template <int n>
+TAKT_LANES Ints shift_and_or(Ints base, Ints a, uint32_t mask) {
+    const __m512i m = _mm512_set1_epi32(static_cast<int32_t>(mask));
+    __m512i s = a.v;
+    if constexpr (n > 0) s = _mm512_srli_epi32(s, n);
+    if constexpr (n < 0) s = _mm512_slli_epi32(s, -n);
+    return {_mm512_ternarylogic_epi32(base.v, s, m, 0xf8)};   // base | (s & m)
+}
+/// Four bytes in every lane.
+TAKT_LANES Ints broadcast_word(const void* p) {
+    int32_t word;
+    __builtin_memcpy(&word, p, sizeof word);
+    return {_mm512_set1_epi32(word)};
+}
+/// acc + the products of the two int16 of each lane.
+TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) { return {_mm512_dpwssd_epi32(acc.v, w.v, x.v)}; }
+/// acc + the products of the four uint8 (w) and int8 (x) of each lane.
+TAKT_LANES Ints dot_quads(Ints acc, Ints w, Ints x) { return {_mm512_dpbusd_epi32(acc.v, w.v, x.v)}; }
+constexpr bool kHasQuads = true;
+
+TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+}  // namespace
+}  // namespace takt::cpu

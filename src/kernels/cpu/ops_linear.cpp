@@ -1,0 +1,298 @@
+// Operations of the CPU device around its linear layers: embedding, attention input, projections, MLP, logits. Each is one item
+// that all compute threads run; output groups are dealt to the threads in contiguous slices, so K is never split.
+#include <cmath>
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/row_block.h"
+#include "kernels/cpu/stream.h"
+
+namespace takt::cpu {
+namespace {
+
+CpuStream& cpu(Stream& stream) { return static_cast<CpuStream&>(stream); }
+const CpuLinear& packed(const Linear* linear) { return *static_cast<const CpuLinear*>(linear); }
+
+/// Scratch for the rows of an item: shared by the threads, or this thread's own where each makes its own copy. Then `extra`
+/// shared bytes behind a shared block are at the returned pointer + RowBlock::bytes.
+void* rows_memory(TaskContext& context, int64_t rows, int64_t cols) {
+    const size_t bytes = RowBlock::bytes(rows, cols);
+    return rows_are_shared(context, rows) ? context.shared_scratch(bytes) : context.scratch(bytes);
+}
+
+/// Calls body(part, group, first output row in the layer) for this thread's groups of the layer.
+template <class Body>
+void for_groups(const TaskContext& context, const CpuLinear& linear, const Body& body) {
+    int64_t total = 0;
+    for (const PackedMatrix& part : linear.parts()) total += part.num_groups;
+    const Slice slice(total, context.thread, context.num_threads);
+    int64_t first_group = 0;
+    int64_t first_row = 0;
+    for (const PackedMatrix& part : linear.parts()) {
+        const int64_t begin = std::max(slice.begin, first_group);
+        const int64_t end = std::min(slice.end, first_group + part.num_groups);
+        for (int64_t g = begin; g < end; ++g) body(part, g - first_group, first_row + (g - first_group) * kGroupRows);
+        first_group += part.num_groups;
+        first_row += part.rows;
+    }
+}
+
+int64_t rows_in_group(const PackedMatrix& part, int64_t group) { return std::min<int64_t>(kGroupRows, part.rows - group * kGroupRows); }
+
+// ---- embedding
+
+void run_embed(TaskContext& context, const void* data) {
+    const auto& p = *static_cast<const EmbedParams*>(data);
+    const PackedMatrix& table = static_cast<const CpuEmbedding*>(p.table)->table();
+    const Slice slice(p.in.header->num_rows, context.thread, context.num_threads);
+    for (int64_t r = slice.begin; r < slice.end; ++r) {
+        int32_t token = p.in.rows[r].token;
+        if (token < 0) token = p.slot_tokens[~token];
+        float* out = static_cast<float*>(p.hidden) + r * table.cols;
+        // An id outside the table can only be a failed sample's: its request has ended, the row is computed for nobody.
+        table.read_row(token >= 0 && token < table.rows ? token : 0, out);
+        if (p.scale != 1.0f) {
+            for (int64_t c = 0; c < table.cols; ++c) out[c] *= p.scale;
+        }
+    }
+}
+
+// ---- attention input
+
+void rotate(const RopeParams& rope, int32_t position, int head_dim, float* x) {
+    const int half = head_dim / 2;
+    for (int i = 0; i < half; ++i) {
+        // float64 angle: at position 100,000 a float32 product would already be off by a hundredth of a turn.
+        const double angle = static_cast<double>(position) * static_cast<double>(rope.inverse_frequencies[i]);
+        const float c = static_cast<float>(std::cos(angle)) * rope.magnitude;
+        const float s = static_cast<float>(std::sin(angle)) * rope.magnitude;
+        float& a = rope.style == RopeStyle::interleaved ? x[2 * i] : x[i];
+        float& b = rope.style == RopeStyle::interleaved ? x[2 * i + 1] : x[i + half];
+        const float old_a = a;
+        const float old_b = b;
+        a = old_a * c - old_b * s;
+        b = old_a * s + old_b * c;
+    }
+}
+
+/// cos and sin of one position for all heads.
+struct Rotation {
+    float cosine[kMaxHeadDim / 2];
+    float sine[kMaxHeadDim / 2];
+    int half = 0;
+    void set(const RopeParams& rope, int32_t position, int head_dim) {
+        half = head_dim / 2;
+        for (int i = 0; i < half; ++i) {
+            float pair[2] = {1.0f, 0.0f};
+            RopeParams one = rope;
+            one.style = RopeStyle::half;
+            one.inverse_frequencies = rope.inverse_frequencies + i;
+            rotate(one, position, 2, pair);
+            cosine[i] = pair[0];
+            sine[i] = pair[1];
+        }
+    }
+    void apply(RopeStyle style, float* x) const {
+        const int step = style == RopeStyle::interleaved ? 2 : 1;
+        const int other = style == RopeStyle::interleaved ? 1 : half;
+        for (int i = 0; i < half; ++i) {
+            float& a = x[i * step];
+            float& b = x[i * step + other];
+            const float old_a = a;
+            const float old_b = b;
+            a = old_a * cosine[i] - old_b * sine[i];
+            b = old_a * sine[i] + old_b * cosine[i];
+        }
+    }
+};
+
+/// One row of q, k, v after the product: bias, per-head norm, rotation; q out, K and V into the cache.
+void finish_row(const AttentionInputParams& p, const KernelTable& kernels, int64_t row, float* qkv) {
+    const int dims = p.kv.head_dim;
+    const int num_kv = p.kv.num_kv_heads;
+    const int width = (p.num_heads + 2 * num_kv) * dims;
+    if (p.bias != nullptr) {
+        for (int c = 0; c < width; ++c) qkv[c] += p.bias[c];
+    }
+    const RowInput& in = p.in.rows[row];
+    Rotation rotation;
+    if (p.rope.style != RopeStyle::none) rotation.set(p.rope, in.position, dims);
+    for (int h = 0; h < p.num_heads + num_kv; ++h) {
+        float* head = qkv + h * dims;
+        const NormParams& norm = h < p.num_heads ? p.q_norm : p.k_norm;
+        if (norm.weight != nullptr) {
+            kernels.rms_norm(head, norm.weight, norm.epsilon, norm.style == NormStyle::one_plus, dims, head);
+        }
+        if (p.rope.style != RopeStyle::none) rotation.apply(p.rope.style, head);
+    }
+    std::memcpy(static_cast<float*>(p.q) + row * p.num_heads * dims, qkv, static_cast<size_t>(p.num_heads * dims) * sizeof(float));
+    const int64_t block = in.kv_slot / p.kv.block_tokens;
+    const int token = in.kv_slot % p.kv.block_tokens;
+    auto* layer = static_cast<uint8_t*>(p.kv_layer);
+    for (int h = 0; h < num_kv; ++h) {
+        kernels.store_kv(qkv + (p.num_heads + h) * dims, dims, p.kv.type, layer + p.kv.offset(block, 0, h, token));
+        kernels.store_kv(qkv + (p.num_heads + num_kv + h) * dims, dims, p.kv.type, layer + p.kv.offset(block, 1, h, token));
+    }
+}
+
+void run_attention_input(TaskContext& context, const void* data) {
+    const auto& p = *static_cast<const AttentionInputParams*>(data);
+    const KernelTable& kernels = kernel_table(context.isa);
+    const CpuLinear& linear = packed(p.qkv);
+    const int64_t rows = p.in.header->num_rows;
+    const int64_t cols = linear.in_features();
+    const auto width = static_cast<size_t>(linear.out_features() + kGroupRows);
+    // Shared: [rows][width] products, then (where shared) the rows themselves.
+    const size_t products = (static_cast<size_t>(rows) * width * sizeof(float) + 63) / 64 * 64;
+    const bool shared_rows = rows_are_shared(context, rows);
+    auto* shared = static_cast<uint8_t*>(context.shared_scratch(products + (shared_rows ? RowBlock::bytes(rows, cols) : 0)));
+    void* memory = shared_rows ? shared + products : context.scratch(RowBlock::bytes(rows, cols));
+    if (shared == nullptr || memory == nullptr) return;
+    RowBlock block(memory, rows, cols, context.arithmetic, kernels);
+    const auto* hidden = static_cast<const float*>(p.hidden);
+    prepare_rows(context, kernels, rows, cols, p.norm, [&](int64_t r) { return hidden + r * cols; }, memory, block);
+    auto* out = reinterpret_cast<float*>(shared);
+    for (int64_t first = 0; first < rows; first += kRowsPerPass) {
+        const int64_t count = std::min(kRowsPerPass, rows - first);
+        for_groups(context, linear, [&](const PackedMatrix& part, int64_t g, int64_t row) {
+            float tile[kRowsPerPass * kGroupRows];
+            block.multiply(part.group(g), first, count, tile, kGroupRows);
+            const auto n = static_cast<size_t>(rows_in_group(part, g));
+            for (int64_t r = 0; r < count; ++r) {
+                std::memcpy(out + static_cast<size_t>(first + r) * width + row, tile + r * kGroupRows, n * sizeof(float));
+            }
+        });
+    }
+    context.barrier();
+    const Slice slice(rows, context.thread, context.num_threads);
+    for (int64_t r = slice.begin; r < slice.end; ++r) finish_row(p, kernels, r, out + static_cast<size_t>(r) * width);
+}
+
+// ---- projections back into the residual
+
+void run_linear_residual(TaskContext& context, const void* data) {
+    const auto& p = *static_cast<const LinearResidualParams*>(data);
+    const KernelTable& kernels = kernel_table(context.isa);
+    const CpuLinear& linear = packed(p.linear);
+    const int64_t rows = p.in.header->num_rows;
+    const int64_t cols = linear.in_features();
+    const int64_t hidden = linear.out_features();
+    const bool normed = p.post_norm.weight != nullptr;
+    const size_t branch_bytes = normed ? (static_cast<size_t>(rows * hidden) * sizeof(float) + 63) / 64 * 64 : 0;
+    const bool shared_rows = rows_are_shared(context, rows);
+    const size_t shared_bytes = branch_bytes + (shared_rows ? RowBlock::bytes(rows, cols) : 0);
+    auto* shared = static_cast<uint8_t*>(shared_bytes > 0 ? context.shared_scratch(shared_bytes) : nullptr);
+    void* memory = shared_rows ? static_cast<void*>(shared + branch_bytes) : context.scratch(RowBlock::bytes(rows, cols));
+    if (memory == nullptr || (shared_bytes > 0 && shared == nullptr)) return;
+    RowBlock block(memory, rows, cols, context.arithmetic, kernels);
+    const auto* x = static_cast<const float*>(p.x);
+    prepare_rows(context, kernels, rows, cols, NormParams{}, [&](int64_t r) { return x + r * cols; }, memory, block);
+    auto* residual = static_cast<float*>(p.hidden);
+    auto* branch = reinterpret_cast<float*>(shared);
+    for (int64_t first = 0; first < rows; first += kRowsPerPass) {
+        const int64_t count = std::min(kRowsPerPass, rows - first);
+        for_groups(context, linear, [&](const PackedMatrix& part, int64_t g, int64_t row) {
+            float tile[kRowsPerPass * kGroupRows];
+            block.multiply(part.group(g), first, count, tile, kGroupRows);
+            const int64_t n = rows_in_group(part, g);
+            for (int64_t r = 0; r < count; ++r) {
+                float* to = (normed ? branch : residual) + (first + r) * hidden + row;
+                const float* from = tile + r * kGroupRows;
+                for (int64_t i = 0; i < n; ++i) {
+                    const float v = p.bias != nullptr ? from[i] + p.bias[row + i] : from[i];
+                    to[i] = normed ? v : to[i] + v;
+                }
+            }
+        });
+    }
+    if (!normed) return;
+    context.barrier();
+    const Slice slice(rows, context.thread, context.num_threads);
+    for (int64_t r = slice.begin; r < slice.end; ++r) {
+        float* b = branch + r * hidden;
+        kernels.rms_norm(b, p.post_norm.weight, p.post_norm.epsilon, p.post_norm.style == NormStyle::one_plus, hidden, b);
+        for (int64_t c = 0; c < hidden; ++c) residual[r * hidden + c] += b[c];
+    }
+}
+
+// ---- gated MLP
+
+void run_mlp_input(TaskContext& context, const void* data) {
+    const auto& p = *static_cast<const MlpInputParams*>(data);
+    const KernelTable& kernels = kernel_table(context.isa);
+    const CpuLinear& linear = packed(p.gate_up);
+    const PackedMatrix& gate = linear.parts()[0];
+    const PackedMatrix& up = linear.parts()[1];
+    const int64_t rows = p.in.header->num_rows;
+    const int64_t cols = linear.in_features();
+    void* memory = rows_memory(context, rows, cols);
+    if (memory == nullptr) return;
+    RowBlock block(memory, rows, cols, context.arithmetic, kernels);
+    const auto* hidden = static_cast<const float*>(p.hidden);
+    prepare_rows(context, kernels, rows, cols, p.norm, [&](int64_t r) { return hidden + r * cols; }, memory, block);
+    auto* out = static_cast<float*>(p.out);
+    const Slice slice(gate.num_groups, context.thread, context.num_threads);
+    for (int64_t first = 0; first < rows; first += kRowsPerPass) {
+        const int64_t count = std::min(kRowsPerPass, rows - first);
+        for (int64_t g = slice.begin; g < slice.end; ++g) {
+            float gates[kRowsPerPass * kGroupRows];
+            float ups[kRowsPerPass * kGroupRows];
+            block.multiply(gate.group(g), first, count, gates, kGroupRows);
+            block.multiply(up.group(g), first, count, ups, kGroupRows);
+            const auto n = static_cast<int>(rows_in_group(gate, g));
+            for (int64_t r = 0; r < count; ++r) {
+                kernels.gate(gates + r * kGroupRows, ups + r * kGroupRows, n, p.activation == Activation::gelu_tanh,
+                             out + (first + r) * gate.rows + g * kGroupRows);
+            }
+        }
+    }
+}
+
+// ---- logits of the sampled rows
+
+void run_logits(TaskContext& context, const void* data) {
+    const auto& p = *static_cast<const LogitsParams*>(data);
+    const KernelTable& kernels = kernel_table(context.isa);
+    const CpuLinear& head = packed(p.head);
+    const int64_t samples = p.in.header->num_samples;
+    const int64_t cols = head.in_features();
+    if (samples == 0) return;
+    void* memory = rows_memory(context, samples, cols);
+    if (memory == nullptr) return;
+    RowBlock block(memory, samples, cols, context.arithmetic, kernels);
+    const auto* hidden = static_cast<const float*>(p.hidden);
+    auto source = [&](int64_t s) { return hidden + std::max(p.in.samples[s].row, 0) * cols; };
+    prepare_rows(context, kernels, samples, cols, p.norm, source, memory, block);
+    for (int64_t first = 0; first < samples; first += kRowsPerPass) {
+        const int64_t count = std::min(kRowsPerPass, samples - first);
+        for_groups(context, head, [&](const PackedMatrix& part, int64_t g, int64_t row) {
+            float tile[kRowsPerPass * kGroupRows];
+            block.multiply(part.group(g), first, count, tile, kGroupRows);
+            const int64_t n = rows_in_group(part, g);
+            for (int64_t s = 0; s < count; ++s) {
+                if (p.soft_cap > 0.0f) kernels.soft_cap(tile + s * kGroupRows, n, p.soft_cap);
+                std::memcpy(p.logits + (first + s) * p.vocab_stride + row, tile + s * kGroupRows, static_cast<size_t>(n) * sizeof(float));
+            }
+        });
+    }
+}
+
+}  // namespace
+
+Status op_embed(Stream& stream, const EmbedParams& params) { return cpu(stream).enqueue(run_embed, params); }
+
+Status op_attention_input(Stream& stream, const AttentionInputParams& params) {
+    if (params.kv.head_dim % 16 != 0 || params.kv.head_dim > kMaxHeadDim) {
+        return {kStatusUnsupported, "the CPU device needs a head size that is a multiple of 16, at most 256"};
+    }
+    return cpu(stream).enqueue(run_attention_input, params);
+}
+
+Status op_linear_residual(Stream& stream, const LinearResidualParams& params) {
+    return cpu(stream).enqueue(run_linear_residual, params);
+}
+
+Status op_mlp_input(Stream& stream, const MlpInputParams& params) { return cpu(stream).enqueue(run_mlp_input, params); }
+
+Status op_logits(Stream& stream, const LogitsParams& params) { return cpu(stream).enqueue(run_logits, params); }
+
+}  // namespace takt::cpu

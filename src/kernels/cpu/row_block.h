@@ -1,0 +1,117 @@
+// RowBlock: rows of activations made ready for products: normed and quantised once, shared by the threads of an item (or made by
+// each for itself where that is cheaper than a barrier). Lives inside one item.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/packed_format.h"
+#include "kernels/cpu/task.h"
+#include "kernels/params.h"
+
+namespace takt::cpu {
+
+/// The slice [begin, end) of `count` units that a thread takes: contiguous, in whole units, in order.
+struct Slice {
+    int64_t begin, end;
+    Slice(int64_t count, int thread, int num_threads)
+        : begin(count * thread / num_threads), end(count * (thread + 1) / num_threads) {}
+};
+
+class RowBlock {
+public:
+    /// Bytes of scratch for `rows` rows of `cols` columns.
+    static size_t bytes(int64_t rows, int64_t cols) {
+        const auto blocks = static_cast<size_t>(num_blocks(cols));
+        const size_t per_row = blocks * (kBlockColumns * (sizeof(int16_t) + sizeof(float)) + 2 * sizeof(float) + sizeof(int32_t));
+        return static_cast<size_t>(rows) * per_row + 5 * 64;
+    }
+
+    RowBlock(void* memory, int64_t rows, int64_t cols, CpuArithmetic arithmetic, const KernelTable& kernels)
+        : kernels_(kernels), cols_(cols), arithmetic_(arithmetic) {
+        const int64_t blocks = num_blocks(cols);
+        auto* p = static_cast<uint8_t*>(memory);
+        auto take = [&](size_t n) {
+            uint8_t* at = p;
+            p += (n + 63) / 64 * 64;
+            return at;
+        };
+        const auto count = static_cast<size_t>(rows * blocks);
+        floats_ = reinterpret_cast<float*>(take(count * kBlockColumns * sizeof(float)));
+        quant_.values = reinterpret_cast<int16_t*>(take(count * kBlockColumns * sizeof(int16_t)));
+        quant_.scales = reinterpret_cast<float*>(take(count * sizeof(float)));
+        quant_.scaled_sums = reinterpret_cast<float*>(take(count * sizeof(float)));
+        quant_.sums = reinterpret_cast<int32_t*>(take(count * sizeof(int32_t)));
+        quant_.num_blocks = blocks;
+    }
+
+    [[nodiscard]] float* float_row(int64_t row) { return floats_ + row * quant_.num_blocks * kBlockColumns; }
+    /// Norms `x` into row `row` (a norm without weights copies) and quantises it.
+    void set_row(int64_t row, const float* x, const NormParams& norm) {
+        float* out = float_row(row);
+        if (norm.weight != nullptr) {
+            kernels_.rms_norm(x, norm.weight, norm.epsilon, norm.style == NormStyle::one_plus, cols_, out);
+        } else {
+            std::memcpy(out, x, static_cast<size_t>(cols_) * sizeof(float));
+        }
+        for (int64_t c = cols_; c < quant_.num_blocks * kBlockColumns; ++c) out[c] = 0.0f;
+        if (arithmetic_ == CpuArithmetic::bf16) {
+            for (int64_t c = 0; c < cols_; ++c) out[c] = bf16_to_f32(f32_to_bf16(out[c]));
+        }
+        if (arithmetic_ != CpuArithmetic::int16 && arithmetic_ != CpuArithmetic::int8) return;
+        const int limit = arithmetic_ == CpuArithmetic::int8 ? 127 : 32639;
+        const int64_t at = row * quant_.num_blocks;
+        kernels_.quantise(out, cols_, limit, quant_.values + at * kBlockColumns, quant_.scales + at, quant_.scaled_sums + at,
+                          quant_.sums + at);
+    }
+    /// out[r][0..32) = rows x group, for rows [row, row + count). Cut into balanced tiles.
+    void multiply(const PackedGroup& group, int64_t row, int64_t count, float* out, size_t out_stride) {
+        const bool in_float = is_plain(group.type) || arithmetic_ == CpuArithmetic::float32 || arithmetic_ == CpuArithmetic::bf16;
+        if (in_float) {
+            const auto stride = static_cast<size_t>(quant_.num_blocks) * kBlockColumns;
+            kernels_.product_float(group, float_row(row), stride, static_cast<int>(count), out, out_stride);
+            return;
+        }
+        const int64_t tiles = (count + kernels_.max_tile_rows - 1) / kernels_.max_tile_rows;
+        for (int64_t t = 0; t < tiles; ++t) {
+            const int64_t from = count * t / tiles;
+            const int64_t to = count * (t + 1) / tiles;
+            kernels_.product(group, quant_, row + from, static_cast<int>(to - from), out + static_cast<size_t>(from) * out_stride, out_stride);
+        }
+    }
+
+private:
+    const KernelTable& kernels_;
+    int64_t cols_;
+    CpuArithmetic arithmetic_;
+    float* floats_ = nullptr;
+    QuantRows quant_;
+};
+
+// Rows that go through a group of weights before the next group: their integers stay in the L2 cache, the group in L1.
+constexpr int64_t kRowsPerPass = 48;
+// Up to this many rows every thread norms and quantises for itself: cheaper than meeting at a barrier.
+constexpr int64_t kPrivateRows = 2;
+
+/// Makes a RowBlock of `rows` rows; `source(row)` gives a row's floats. With more than kPrivateRows rows the threads share the
+/// work and meet at one barrier. Null scratch: returns false, the item has failed.
+template <class Source>
+bool prepare_rows(TaskContext& context, const KernelTable& kernels, int64_t rows, int64_t cols, const NormParams& norm,
+                  const Source& source, void* memory, RowBlock& block) {
+    (void)kernels;
+    (void)cols;
+    if (memory == nullptr) return false;
+    const bool shared = rows > kPrivateRows && context.num_threads > 1;
+    const Slice slice = shared ? Slice(rows, context.thread, context.num_threads) : Slice(rows, 0, 1);
+    for (int64_t r = slice.begin; r < slice.end; ++r) block.set_row(r, source(r), norm);
+    if (shared) context.barrier();
+    return true;
+}
+
+inline bool rows_are_shared(const TaskContext& context, int64_t rows) { return rows > kPrivateRows && context.num_threads > 1; }
+
+}  // namespace takt::cpu

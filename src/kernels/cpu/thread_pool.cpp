@@ -1,0 +1,175 @@
+// The job loop of the compute threads, their barrier and their scratch.
+#include "kernels/cpu/thread_pool.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+
+#include "kernels/assert.h"
+
+namespace takt::cpu {
+namespace {
+
+// Pauses before a thread sleeps. Some 20 us: more than any balanced wait, less than what a descheduled partner costs.
+constexpr int kBarrierSpins = 600;
+// A worker waits this long for the next job before it sleeps, and leaves the core to the engine's thread otherwise.
+constexpr int kJobSpins = 200;
+constexpr size_t kScratchAlign = 64;
+constexpr size_t kScratchStep = 4096;
+
+int64_t num_involuntary_switches() {
+    rusage usage{};
+#ifdef RUSAGE_THREAD
+    if (getrusage(RUSAGE_THREAD, &usage) != 0) return 0;
+#endif
+    return usage.ru_nivcsw;
+}
+
+}  // namespace
+
+void* ThreadPool::Scratch::grow(size_t wanted) {
+    if (wanted <= bytes) return data;
+    const size_t rounded = (wanted + kScratchStep - 1) / kScratchStep * kScratchStep;
+    std::free(data);
+    data = std::aligned_alloc(kScratchAlign, rounded);
+    bytes = data == nullptr ? 0 : rounded;
+    return data;
+}
+
+ThreadPool::Scratch::~Scratch() { std::free(data); }
+
+ThreadPool::ThreadPool(const PoolOptions& options, TimeSource time)
+    : options_(options), time_(time), failed_item_(INT_MAX), members_(static_cast<size_t>(options.num_threads)) {
+    threads_.reserve(static_cast<size_t>(options.num_threads - 1));
+    for (int t = 1; t < options.num_threads; ++t) threads_.emplace_back([this, t] { worker(t); });
+}
+
+ThreadPool::~ThreadPool() {
+    stop_ = true;
+    published_.advance();
+    for (std::thread& t : threads_) t.join();
+}
+
+Status ThreadPool::run(std::span<const Operation> operations) {
+    if (operations.empty()) return {};
+    failed_item_.store(INT_MAX, std::memory_order_relaxed);
+    const bool parallel = std::any_of(operations.begin(), operations.end(), [](const Operation& o) { return !o.single; });
+    const uint64_t begin_ns = parallel && options_.num_threads > 1 ? time_.now() : 0;
+    const bool reduced = options_.adaptive && begin_ns != 0 && crowding_.single(begin_ns);
+    job_.operations = operations;
+    job_.num_threads = parallel && !reduced ? options_.num_threads : 1;
+    watched_ = options_.adaptive && job_.num_threads > 1;
+    num_reduced_jobs_ += reduced ? 1 : 0;
+    if (job_.num_threads > 1) published_.advance();
+    execute(0, watched_);
+    if (watched_) {
+        JobReport report;
+        report.now_ns = time_.now();
+        report.elapsed_ns = report.now_ns - begin_ns;
+        for (const Member& m : members_) {
+            report.slept_ns = std::max(report.slept_ns, m.slept_ns);
+            report.num_preempted += m.num_preempted;
+        }
+        crowding_.observe(report);
+    }
+    if (failed_item_.load(std::memory_order_relaxed) == INT_MAX) return {};
+    return {failed_code_.load(std::memory_order_relaxed), failed_message_.load(std::memory_order_relaxed)};
+}
+
+void ThreadPool::worker(int thread) {
+    uint32_t seen = 0;
+    for (;;) {
+        if (published_.spin_while(seen, kJobSpins)) published_.sleep_while(seen);
+        ++seen;   // every published job is for every worker, so none is missed
+        if (stop_) return;
+        execute(thread, watched_);
+    }
+}
+
+void ThreadPool::execute(int thread, bool watched) {
+    Member& me = members_[static_cast<size_t>(thread)];
+    const int64_t switches = watched ? num_involuntary_switches() : 0;
+    me.slept_ns = 0;
+    TaskContext context;
+    context.thread = thread;
+    context.isa = options_.isa;
+    context.arithmetic = options_.arithmetic;
+    context.pool_ = this;
+    const int num_operations = static_cast<int>(job_.operations.size());
+    bool alone = true;   // only thread 0 has worked since the last barrier
+    for (int i = 0; i < num_operations; ++i) {
+        const Operation& operation = job_.operations[static_cast<size_t>(i)];
+        // Between two operations of thread 0 nobody need meet.
+        if (i > 0 && !(alone && operation.single)) meet(thread, !alone);
+        alone = operation.single;
+        // An operation that fails meanwhile has a larger index, so all threads decide alike.
+        if (failed_item_.load(std::memory_order_relaxed) < i) continue;
+        if (operation.single && thread != 0) continue;
+        context.item_ = i;
+        context.num_threads = operation.single ? 1 : job_.num_threads;
+        operation.run(context, operation.params);
+    }
+    // Before the last meeting: thread 0 reads the reports after it.
+    me.num_preempted = watched ? num_involuntary_switches() - switches : 0;
+    meet(thread, !alone);
+}
+
+void ThreadPool::meet(int thread, bool counts) {
+    const int n = job_.num_threads;
+    if (n == 1) return;
+    const uint32_t phase = phase_.value();
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == n - 1) {
+        arrived_.store(0, std::memory_order_relaxed);
+        phase_.advance();
+        return;
+    }
+    if (!phase_.spin_while(phase, kBarrierSpins)) return;
+    if (!counts || !watched_) {
+        phase_.sleep_while(phase);
+        return;
+    }
+    const uint64_t begin_ns = time_.now();
+    phase_.sleep_while(phase);
+    members_[static_cast<size_t>(thread)].slept_ns += time_.now() - begin_ns;
+}
+
+void ThreadPool::fail(int item, Status status) {
+    while (failing_.test_and_set(std::memory_order_acquire)) spin_pause();
+    if (item < failed_item_.load(std::memory_order_relaxed)) {
+        failed_code_.store(status.code, std::memory_order_relaxed);
+        failed_message_.store(status.message, std::memory_order_relaxed);
+        failed_item_.store(item, std::memory_order_relaxed);
+    }
+    failing_.clear(std::memory_order_release);
+}
+
+void TaskContext::barrier() {
+    if (num_threads > 1) pool_->meet(thread, true);
+}
+
+void* TaskContext::scratch(size_t bytes) {
+    void* data = pool_->members_[static_cast<size_t>(thread)].scratch.grow(bytes);
+    if (data == nullptr) fail({kStatusOutOfMemory, "no memory for a compute thread's scratch"});
+    return data;
+}
+
+void* TaskContext::shared_scratch(size_t bytes) {
+    ThreadPool::Scratch& shared = pool_->shared_;
+    // All threads see the same size here: it changes only between the two barriers below.
+    if (bytes > shared.bytes) {
+        barrier();
+        if (thread == 0) shared.grow(bytes);
+        barrier();
+    }
+    if (shared.bytes < bytes) {
+        fail({kStatusOutOfMemory, "no memory for the compute threads' shared scratch"});
+        return nullptr;
+    }
+    return shared.data;
+}
+
+void TaskContext::fail(Status status) { pool_->fail(item_, status); }
+
+}  // namespace takt::cpu

@@ -1,0 +1,90 @@
+// ThreadPool: the compute threads of one CPU device. Runs a list of operations on all threads with a barrier between them; the
+// caller of run() is thread 0. Owns the threads, their scratch and the decision to go down to one thread while other programs
+// hold the cores. Knows no streams and no events.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/crowding.h"
+#include "kernels/cpu/task.h"
+#include "kernels/cpu/wait_word.h"
+#include "kernels/device.h"
+
+namespace takt::cpu {
+
+/// One recorded or queued operation. `params` lie in the entry's or the graph's own storage.
+struct Operation {
+    Task run = nullptr;
+    const void* params = nullptr;
+    bool single = false;   ///< thread 0 alone runs it
+};
+
+struct PoolOptions {
+    int num_threads = 1;
+    CpuIsa isa = CpuIsa::portable;
+    CpuArithmetic arithmetic = CpuArithmetic::int16;
+    bool adaptive = true;   ///< may drop to one thread
+};
+
+class ThreadPool {
+public:
+    ThreadPool(const PoolOptions& options, TimeSource time);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    [[nodiscard]] int num_threads() const { return options_.num_threads; }
+    /// Runs the operations in order and returns the first failure; those after it are skipped. One caller at a time.
+    Status run(std::span<const Operation> operations);
+    /// Jobs that ran on one thread because of the crowd; for tests and benches.
+    [[nodiscard]] uint64_t num_reduced_jobs() const { return num_reduced_jobs_; }
+
+private:
+    friend class TaskContext;
+    struct Scratch {
+        void* data = nullptr;
+        size_t bytes = 0;
+        void* grow(size_t wanted);
+        ~Scratch();
+    };
+    struct alignas(64) Member {
+        Scratch scratch;
+        uint64_t slept_ns = 0;       // in barriers of the running job that are not the end of a single operation
+        int64_t num_preempted = 0;   // in the running job
+    };
+    struct Job {
+        std::span<const Operation> operations;
+        int num_threads = 1;
+    };
+
+    void worker(int thread);
+    void execute(int thread, bool watched);
+    void meet(int thread, bool counts);
+    void fail(int item, Status status);
+
+    const PoolOptions options_;
+    const TimeSource time_;
+    Job job_;                                // written by thread 0 before it is published
+    bool watched_ = false;                   // same
+    bool stop_ = false;                      // same
+    WaitWord published_;                     // job serial
+    alignas(64) std::atomic<int32_t> arrived_{0};
+    WaitWord phase_;
+    std::atomic<int32_t> failed_item_;       // index of the first failed operation
+    std::atomic<int32_t> failed_code_{0};
+    std::atomic<const char*> failed_message_{""};
+    std::atomic_flag failing_ = ATOMIC_FLAG_INIT;
+    Scratch shared_;
+    std::vector<Member> members_;
+    Crowding crowding_;
+    uint64_t num_reduced_jobs_ = 0;
+    std::vector<std::thread> threads_;       // last: they use all of the above
+};
+
+}  // namespace takt::cpu
