@@ -80,7 +80,7 @@ void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler h
     // The thread must not own the state it belongs to: it hands it to the completion.
     state->thread_ = std::thread([state, self = std::move(self), handler = std::move(handler)]() mutable {
         const net::any_io_executor executor = state->executor_;
-        const net::any_completion_executor work = work_of(handler, executor);
+        net::any_completion_executor work = work_of(handler, executor);   // while loading only
         std::exception_ptr error;
         try {
             state->load();
@@ -93,6 +93,7 @@ void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler h
             return;
         }
         net::post(executor, net::append(std::move(handler), error, Engine(std::move(self))));
+        work = {};
         state->run_loop();
     });
 }
