@@ -51,7 +51,7 @@ public:
 private:
     asio::awaitable<bool> read_request(Parser& parser);
     asio::awaitable<bool> read_body(Parser& parser);
-    asio::awaitable<void> wait_for_request();
+    asio::awaitable<bool> wait_for_request();
     asio::awaitable<void> refuse_unread(beast::error_code ec);
     asio::awaitable<bool> serve_one(Parser& parser);
     asio::awaitable<void> watch(HttpExchange& exchange);
@@ -95,11 +95,14 @@ void HttpConnection::abort() {
     }
 }
 
-asio::awaitable<void> HttpConnection::wait_for_request() {
-    if (buffer_.size() > 0) co_return;
+// False: the peer closed, or sent nothing for too long. Reading on after an end of file would wait for ever.
+asio::awaitable<bool> HttpConnection::wait_for_request() {
+    if (buffer_.size() > 0) co_return true;
     stream_.expires_after(kIdleSeconds);
     auto read = co_await stream_.async_read_some(buffer_.prepare(1024), asio::as_tuple(asio::use_awaitable));
-    if (!std::get<0>(read)) buffer_.commit(std::get<1>(read));
+    if (std::get<0>(read)) co_return false;
+    buffer_.commit(std::get<1>(read));
+    co_return true;
 }
 
 // The answer to bytes that are no request: by what the parser said; a peer that closed or dawdled gets none.
@@ -311,7 +314,10 @@ asio::awaitable<void> HttpConnection::run_session(std::unique_ptr<BeastWsSocket>
 asio::awaitable<void> HttpConnection::run() {
     for (bool first = true;; first = false) {
         idle_ = true;
-        if (!first) co_await wait_for_request();
+        if (!first) {
+            const bool came = co_await wait_for_request();
+            if (!came) break;
+        }
         if (winding_down_) break;
         auto parser = std::make_unique<Parser>();
         const bool whole = co_await read_request(*parser);

@@ -1,0 +1,127 @@
+"""The program: commands, exit codes, draining, keys."""
+import asyncio
+import hashlib
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import MODEL, PROGRAM, ROOT, SIM, Server
+from frames import connect, finish, receive, send
+
+
+def takt(*arguments, **options):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60, cwd=ROOT / "tests", **options)
+
+
+def test_version_and_help():
+    assert takt("--version").stdout.startswith("takt ")
+    assert takt("--help").returncode == 0
+    for command in ("serve", "generate", "chat", "inspect", "simulate", "bench", "quantize"):
+        assert command in takt("--help").stdout
+        assert takt(command, "--help").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["nothing"], ["serve", "--nothing"], ["generate"], ["generate", "x", "--temperature", "-1"],
+    ["serve", "--set", "server.prot=1"], ["serve", "--set", "server.port=99999999"],
+    ["serve", "--config", "/nonexistent.toml"], ["serve", *SIM, "--set", "server.host=0.0.0.0"],
+    ["serve", *SIM, "--set", "server.max_connections=2000000000"],
+    ["quantize", "a", "b", "--format", "w8"]])
+def test_wrong_usage_is_exit_code_2_with_a_message(arguments):
+    result = takt(*arguments)
+    assert result.returncode == 2 and result.stderr.strip() + result.stdout.strip()
+
+
+def test_a_bad_model_file_is_exit_code_1(tmp_path):
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF" + b"\xff" * 100)
+    for command in (["generate", "--model", str(bad), "x"], ["inspect", str(bad)], ["inspect", str(tmp_path / "none.gguf")]):
+        result = takt(*command)
+        assert result.returncode == 1 and ".gguf" in result.stderr
+
+
+def test_a_taken_port_is_exit_code_1_and_says_so():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = takt("serve", *SIM, "--set", f"server.port={port}")
+    assert result.returncode == 1 and str(port) in result.stderr and "taken" in result.stderr
+
+
+def test_generate_and_inspect_on_the_real_model():
+    if not MODEL.exists():
+        pytest.skip("the default model is not fetched")
+    result = takt("generate", "--model", str(MODEL), "--max-tokens", "3", "--temperature", "0", "--timings", "-",
+                  input="The capital of France is")
+    assert "Paris" in result.stdout and "first token" in result.stderr
+    report = takt("inspect", str(MODEL), "--plan", "--tensors")
+    assert "llama" in report.stdout and "it fits" in report.stdout and "token_embd.weight" in report.stdout
+
+
+def test_sigterm_lets_streams_finish_then_closes_with_1001():
+    server = Server("--set", "device.kind=sim", "--set", "server.drain_seconds=20")
+
+    async def body():
+        async with connect(server) as stream:
+            await send(stream, type="generate", id="a", prompt="x", max_tokens=60, ignore_eos=True)
+            assert (await receive(stream))["type"] == "accepted"
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.1)
+            await send(stream, type="generate", id="late", prompt="x", max_tokens=1)
+            frames = await finish(stream, "a")
+            await stream.wait_closed()
+            return frames, stream.close_code
+    frames, code = asyncio.run(asyncio.wait_for(body(), 30))
+    assert frames[-1]["reason"] == "length" and frames[-1]["usage"]["completion_tokens"] == 60
+    assert code == 1001 and server.stop() == 0
+
+
+def test_the_drain_has_an_end_and_cancels():
+    server = Server("--set", "device.kind=sim", "--set", "server.drain_seconds=0.5")
+
+    async def body():
+        async with connect(server) as stream:
+            await send(stream, type="generate", id="a", prompt="x", max_tokens=3000, ignore_eos=True)
+            assert (await receive(stream))["type"] == "accepted"
+            server.process.send_signal(signal.SIGTERM)
+            return await finish(stream, "a")
+    begin = time.monotonic()
+    assert asyncio.run(asyncio.wait_for(body(), 30))[-1]["reason"] == "cancelled"
+    assert server.stop() == 0 and time.monotonic() - begin < 8
+
+
+def test_a_second_signal_stops_at_once():
+    server = Server("--set", "device.kind=sim", "--set", "server.drain_seconds=60")
+
+    async def body():
+        async with connect(server) as stream:
+            await send(stream, type="generate", id="a", prompt="x", max_tokens=3000, ignore_eos=True)
+            await receive(stream)
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.3)
+            assert server.process.poll() is None
+            server.process.send_signal(signal.SIGINT)
+            return server.process.wait(5)
+    assert asyncio.run(asyncio.wait_for(body(), 30)) == 130
+
+
+def test_keys(tmp_path):
+    config = tmp_path / "config.toml"
+    digest = hashlib.sha256(b"secret-a").hexdigest()
+    config.write_text(f'[device]\nkind = "sim"\n[sim]\nscale = 0\n[[tenant]]\nname = "a"\nkey_sha256 = "{digest}"\n'
+                      '[[tenant]]\nname = "b"\nkey_env = "TAKT_TEST_KEY"\n')
+    server = Server("--config", str(config), env={"TAKT_TEST_KEY": "secret-b"})
+
+    def status(path, key=None):
+        request = urllib.request.Request(server.http + path, headers={"Authorization": "Bearer " + key} if key else {})
+        try:
+            return urllib.request.urlopen(request, timeout=5).status
+        except urllib.error.HTTPError as error:
+            return error.code
+    assert [status("/v1/models", key) for key in (None, "wrong", "secret-a", "secret-b")] == [401, 401, 200, 200]
+    assert [status(path) for path in ("/", "/health", "/health/live", "/metrics")] == [200] * 4
+    assert server.stop() == 0 and not any("secret" in line for line in server.log)
