@@ -162,7 +162,7 @@ asio::awaitable<void> StreamSession::pump(std::shared_ptr<Live> live, Request re
 asio::awaitable<Failure> StreamSession::pump_deltas(Live& live) {
     Reply& reply = live.accepted.reply;
     for (;;) {
-        while (live.credit && *live.credit <= 0 && !live.cancelled) co_await live.wake.wait();
+        // Without credit too: one chunk is held here until credit comes, and the end needs none.
         Next next = co_await next_chunk(reply);
         if (next.failure || !next.chunk) co_return next.failure;
         live.accepted.place.charge(static_cast<std::int64_t>(next.chunk->tokens.size()));
