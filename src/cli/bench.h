@@ -1,5 +1,4 @@
-// `takt bench`: its options and entry. The parts: bench_load.h (what to send when), bench_client.h (how), bench_figures.h
-// (what came of it).
+// `takt bench`: its options and entry.
 #pragma once
 
 #include <cstdint>
