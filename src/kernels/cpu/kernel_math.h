@@ -9,6 +9,13 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_format.h"
 
+// Without it g++ keeps the accumulators of a tile in memory at -O2: five times slower.
+#ifdef __clang__
+#define TAKT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TAKT_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace takt::cpu {
 namespace {
 

@@ -12,12 +12,14 @@ constexpr int kPrefetchBytes = 8192;   // one stream a group: the hardware prefe
 /// Integer sums of one strip of 16 output rows over one block. Nibbles: four vectors of eight columns each.
 template <int kRows>
 TAKT_LANES void dot_nibbles(const uint8_t* planes, const int16_t* const* x, Ints* sum) {
+    TAKT_UNROLL
     for (int v = 0; v < 4; ++v) {
         const Ints raw = load_ints(planes + v * 64);
         const Ints w0 = shift_and<0>(raw, 0x000f000fu);    // columns 8v + 0, 2
         const Ints w1 = shift_and<8>(raw, 0x000f000fu);    // 8v + 1, 3
         const Ints w2 = shift_and<4>(raw, 0x000f000fu);    // 8v + 4, 6
         const Ints w3 = shift_and<12>(raw, 0x000f000fu);   // 8v + 5, 7
+        TAKT_UNROLL
         for (int r = 0; r < kRows; ++r) {
             const int16_t* p = x[r] + v * 8;
             sum[r] = dot_pairs(sum[r], w0, broadcast_word(p));
@@ -30,10 +32,12 @@ TAKT_LANES void dot_nibbles(const uint8_t* planes, const int16_t* const* x, Ints
 
 template <int kRows>
 TAKT_LANES void dot_bytes(const uint8_t* planes, const int16_t* const* x, Ints* sum) {
+    TAKT_UNROLL
     for (int v = 0; v < 8; ++v) {
         const Ints raw = load_ints(planes + v * 64);
         const Ints w0 = shift_and<0>(raw, 0x00ff00ffu);
         const Ints w1 = shift_and<8>(raw, 0x00ff00ffu);
+        TAKT_UNROLL
         for (int r = 0; r < kRows; ++r) {
             sum[r] = dot_pairs(sum[r], w0, broadcast_word(x[r] + v * 4));
             sum[r] = dot_pairs(sum[r], w1, broadcast_word(x[r] + v * 4 + 2));
@@ -47,18 +51,23 @@ void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, flo
     constexpr int kStripBytes = f.nibbles ? 256 : 512;
     for (int strip = 0; strip < 2; strip += kStripsPerPass) {
         Lanes acc[kStripsPerPass][kRows];
-        for (auto& strip_acc : acc) {
-            for (Lanes& a : strip_acc) a = zero();
+        TAKT_UNROLL
+        for (int s = 0; s < kStripsPerPass; ++s) {
+            TAKT_UNROLL
+            for (int r = 0; r < kRows; ++r) acc[s][r] = zero();
         }
         const uint8_t* record = group.data;
         for (int64_t b = 0; b < group.num_blocks; ++b, record += f.record_bytes()) {
             prefetch(record + kPrefetchBytes);
             prefetch(record + kPrefetchBytes + 64 * (b & 7));
             const int16_t* values[kRows];
+            TAKT_UNROLL
             for (int r = 0; r < kRows; ++r) values[r] = x.values + ((row + r) * x.num_blocks + b) * kBlockColumns;
+            TAKT_UNROLL
             for (int s = 0; s < kStripsPerPass; ++s) {
                 const int lane_strip = strip + s;
                 Ints sum[kRows];
+                TAKT_UNROLL
                 for (int r = 0; r < kRows; ++r) {
                     sum[r] = broadcast_int(f.offset == 0 ? 0 : -f.offset * x.sums[(row + r) * x.num_blocks + b]);
                 }
@@ -69,6 +78,7 @@ void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, flo
                     dot_bytes<kRows>(planes, values, sum);
                 }
                 const Lanes d = load_f16(record + lane_strip * 32);
+                TAKT_UNROLL
                 for (int r = 0; r < kRows; ++r) {
                     const int64_t at = (row + r) * x.num_blocks + b;
                     acc[s][r] = fma(d * broadcast(x.scales[at]), to_float(sum[r]), acc[s][r]);
@@ -78,7 +88,9 @@ void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, flo
                 }
             }
         }
+        TAKT_UNROLL
         for (int s = 0; s < kStripsPerPass; ++s) {
+            TAKT_UNROLL
             for (int r = 0; r < kRows; ++r) store(out + static_cast<size_t>(r) * out_stride + (strip + s) * 16, acc[s][r]);
         }
     }

@@ -16,20 +16,31 @@ constexpr size_t kSlackBytes = 64;   // a prefetch beyond it never faults
 
 bool is_supported(DType t) { return is_plain(t) || t == DType::q4_0 || t == DType::q4_1 || t == DType::q8_0; }
 
-/// Quant `column` (0..31) of a file block, unsigned as the packed form stores it.
-uint8_t file_quant(DType type, const uint8_t* block, int column) {
-    if (type == DType::q8_0) return static_cast<uint8_t>(static_cast<int8_t>(block[2 + column]) + 128);
-    const uint8_t* nibbles = block + (type == DType::q4_1 ? 4 : 2);
-    return column < 16 ? nibbles[column] & 15 : nibbles[column - 16] >> 4;
-}
-
-void pack_quant(uint8_t* planes, bool nibbles, int lane, int column, uint8_t value) {
-    if (!nibbles) {
-        planes[column / 4 * 64 + lane * 4 + column % 4] = value;
+/// The 32 quants of a file block, unsigned as the packed form stores them.
+void file_quants(DType type, const uint8_t* block, uint8_t* out) {
+    if (type == DType::q8_0) {
+        for (int c = 0; c < kBlockColumns; ++c) out[c] = static_cast<uint8_t>(block[2 + c] ^ 0x80);   // + 128
         return;
     }
-    uint8_t& byte = planes[column / 8 * 64 + lane * 4 + column % 4];
-    byte = static_cast<uint8_t>(column % 8 < 4 ? byte | value : byte | (value << 4));
+    const uint8_t* nibbles = block + (type == DType::q4_1 ? 4 : 2);
+    for (int c = 0; c < 16; ++c) {
+        out[c] = nibbles[c] & 15;
+        out[c + 16] = nibbles[c] >> 4;
+    }
+}
+
+/// One row's 32 quants into its lane of a strip's planes, four columns (a 4-byte word) at a time.
+void pack_quants(uint8_t* planes, bool nibbles, int lane, const uint8_t* quants) {
+    for (int v = 0; v < (nibbles ? 4 : 8); ++v) {
+        uint32_t word = 0;
+        std::memcpy(&word, quants + v * (nibbles ? 8 : 4), 4);
+        if (nibbles) {
+            uint32_t high = 0;
+            std::memcpy(&high, quants + v * 8 + 4, 4);
+            word |= high << 4;
+        }
+        std::memcpy(planes + v * 64 + lane * 4, &word, 4);
+    }
 }
 
 void pack_quantised_group(const HostTensor& t, int64_t first_row, uint8_t* out) {
@@ -46,7 +57,9 @@ void pack_quantised_group(const HostTensor& t, int64_t first_row, uint8_t* out) 
             std::memcpy(record + r * 2, block, 2);                               // d
             if (f.has_min) std::memcpy(record + 64 + r * 2, block + 2, 2);       // m
             uint8_t* planes = record + f.scale_bytes + strip * (f.nibbles ? 256 : 512);
-            for (int c = 0; c < kBlockColumns; ++c) pack_quant(planes, f.nibbles, lane, c, file_quant(t.type, block, c));
+            uint8_t quants[kBlockColumns];
+            file_quants(t.type, block, quants);
+            pack_quants(planes, f.nibbles, lane, quants);
         }
     }
 }
