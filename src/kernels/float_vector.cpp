@@ -1,3 +1,4 @@
+// Conversions of small float tensors; pure, knows no device. See float_vector.h.
 #include "kernels/float_vector.h"
 
 #include <bit>

@@ -1,3 +1,4 @@
+// The ladder of recorded row counts; pure arithmetic. See row_ladder.h.
 #include "kernels/row_ladder.h"
 
 #include <algorithm>

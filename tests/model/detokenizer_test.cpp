@@ -139,11 +139,9 @@ TEST_CASE("stop strings are checked") {
     CHECK(StopStrings::make({}).ok());
 }
 
-TEST_CASE("random streams: the join is the whole decode up to the first stop, and nothing is held for long") {
-    std::mt19937 random(7);
-    const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
-    // Few letters, so that stops overlap themselves; parts of characters, so that deltas must wait.
-    const std::vector<std::string> words{"a",
+// Few letters, so that stops overlap themselves; parts of characters, so that deltas must wait.
+const std::vector<std::string>& overlapping_words() {
+    static const std::vector<std::string> words{"a",
                                          "b",
                                          "ab",
                                          "ba",
@@ -161,6 +159,13 @@ TEST_CASE("random streams: the join is the whole decode up to the first stop, an
                                          "\xA9"
                                          "b",
                                          " "};
+    return words;
+}
+
+TEST_CASE("random streams: the join is the whole decode up to the first stop, and nothing is held for long") {
+    std::mt19937 random(7);
+    const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
+    const std::vector<std::string>& words = overlapping_words();
     const std::vector<std::string> stop_words{"aa",
                                               "ab",
                                               "aba",

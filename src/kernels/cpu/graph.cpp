@@ -1,3 +1,4 @@
+// Recording of CPU operations: places parameters so that they never move. See graph.h.
 #include "kernels/cpu/graph.h"
 
 #include <algorithm>

@@ -80,7 +80,8 @@ public:
         for (int64_t t = 0; t < tiles; ++t) {
             const int64_t from = count * t / tiles;
             const int64_t to = count * (t + 1) / tiles;
-            kernels_.product(group, quant_, row + from, static_cast<int>(to - from), out + static_cast<size_t>(from) * out_stride, out_stride);
+            kernels_.product(group, quant_, row + from, static_cast<int>(to - from),
+                             out + static_cast<size_t>(from) * out_stride, out_stride);
         }
     }
 

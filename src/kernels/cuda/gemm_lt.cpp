@@ -108,7 +108,8 @@ Result<LtGemm::Plan*> LtGemm::plan_for(const Product& p) {
               l.layout_create(&plan->b, CUDA_R_16BF, u(p.in), u(p.rows), p.x_stride) == CUBLAS_STATUS_SUCCESS &&
               l.layout_create(&plan->c, out_type, u(p.out), u(p.rows), p.y_stride) == CUBLAS_STATUS_SUCCESS &&
               l.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
-              l.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)) == CUBLAS_STATUS_SUCCESS;
+              l.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)) ==
+                  CUBLAS_STATUS_SUCCESS;
     int found = 0;
     plan->candidates.resize(kMaxCandidates);
     ok = ok && l.heuristic(l.lt, plan->desc, plan->a, plan->b, plan->c, plan->c, preference, kMaxCandidates, plan->candidates.data(),

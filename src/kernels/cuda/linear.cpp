@@ -156,7 +156,8 @@ Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*f
         auto* buffer = static_cast<uint8_t*>(staging_[turn]);
         for (int64_t r = 0; r < n; ++r) fill(ctx, at + r, buffer + static_cast<size_t>(r) * row_bytes);
         if (e == cudaSuccess) {
-            e = cudaMemcpyAsync(static_cast<uint8_t*>(dst) + static_cast<size_t>(at) * row_bytes, buffer, static_cast<size_t>(n) * row_bytes,
+            e = cudaMemcpyAsync(static_cast<uint8_t*>(dst) + static_cast<size_t>(at) * row_bytes, buffer,
+                                static_cast<size_t>(n) * row_bytes,
                                 cudaMemcpyHostToDevice, stream_);
         }
         if (e == cudaSuccess) e = cudaEventRecord(staged_[turn], stream_);
@@ -186,7 +187,9 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
 Status CudaLinear::load(std::span<const HostTensor> parts) {
     int64_t out = 0;
     for (const HostTensor& p : parts) {
-        if (!is_plain(p.type) || p.cols != parts[0].cols) return {kStatusUnsupported, "CUDA: weights must be f32, f16 or bf16 of one width"};
+        if (!is_plain(p.type) || p.cols != parts[0].cols) {
+            return {kStatusUnsupported, "CUDA: weights must be f32, f16 or bf16 of one width"};
+        }
         out += p.rows;
     }
     if (kind_ == LinearKind::gate_up && (parts.size() != 2 || parts[0].rows != parts[1].rows)) {
