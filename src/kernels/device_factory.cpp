@@ -1,4 +1,4 @@
-// Devices of this build. CUDA is a part that may be left out.
+// Devices of this build. TAKT_HAVE_CUDA_DEVICE is set by the build that links one. See device_factory.h.
 #include "kernels/device_factory.h"
 
 #include "kernels/cpu/device.h"
@@ -9,9 +9,9 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options,
     return std::unique_ptr<Device>(std::make_unique<cpu::CpuDevice>(options, time));
 }
 
-#ifndef TAKT_HAVE_CUDA
+#ifndef TAKT_HAVE_CUDA_DEVICE
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaDeviceOptions&, TimeSource) {
-    return Error{"this build has no CUDA part"};
+    return Error{"a CUDA device is not available in this version"};
 }
 
 bool cuda_is_available() { return false; }
