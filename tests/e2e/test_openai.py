@@ -1,0 +1,92 @@
+"""The official OpenAI client against the real server, unchanged."""
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+
+openai = pytest.importorskip("openai")
+
+FIELDS = {"max_output_tokens": 5, "extra_body": {"ignore_eos": True}}
+
+
+@pytest.fixture
+def client(sim):
+    return openai.OpenAI(base_url=sim.http + "/v1", api_key="none", max_retries=0)
+
+
+def test_chat_whole_and_streamed(client):
+    arguments = dict(model="sim", messages=[{"role": "user", "content": "Hi"}], max_tokens=5, seed=1,
+                     extra_body={"ignore_eos": True})
+    whole = client.chat.completions.create(**arguments)
+    assert whole.usage.completion_tokens == 5 and whole.choices[0].finish_reason == "length"
+    chunks = list(client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **arguments))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == 5
+
+
+def test_completions_with_logprobs(client):
+    answer = client.completions.create(model="sim", prompt=["a", "b"], max_tokens=3, logprobs=1,
+                                       extra_body={"ignore_eos": True})
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert len(answer.choices[0].logprobs.token_logprobs) == 3
+
+
+def test_errors_become_the_clients_exceptions(client):
+    with pytest.raises(openai.NotFoundError) as wrong:
+        client.chat.completions.create(model="other", messages=[{"role": "user", "content": "Hi"}])
+    assert wrong.value.param == "model" and wrong.value.request_id
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model="sim", messages=[{"role": "user", "content": "Hi"}], temperature=-1)
+
+
+def test_responses_over_http(client):
+    whole = client.responses.create(model="sim", input="Hi", **FIELDS)
+    assert whole.status == "incomplete" and whole.output_text and whole.usage.output_tokens == 5
+    names = [event.type for event in client.responses.create(model="sim", input="Hi", stream=True, **FIELDS)]
+    assert names[0] == "response.created" and names[-1] == "response.incomplete"
+    assert "response.output_text.delta" in names
+
+
+def until_end(connection):
+    events = []
+    for event in connection:
+        events.append(event)
+        if event.type in ("response.completed", "response.incomplete", "response.failed", "error"):
+            return events
+
+
+def test_responses_over_websocket_keep_the_conversation(client):
+    with client.responses.connect() as connection:
+        connection.response.create(model="sim", input="one", max_output_tokens=4)
+        first = until_end(connection)
+        assert [event.sequence_number for event in first] == list(range(len(first)))
+        last = first[-1].response
+        connection.response.create(model="sim", input="two", max_output_tokens=4, previous_response_id=last.id)
+        second = until_end(connection)[-1].response
+        assert second.previous_response_id == last.id
+        assert second.usage.input_tokens > last.usage.input_tokens
+        connection.response.create(model="sim", input="x", previous_response_id="resp_none")
+        assert until_end(connection)[-1].error.code == "not_found"
+        connection.response.create(model="other", input="x")
+        assert until_end(connection)[-1].error.param == "model"
+
+
+def test_responses_over_websocket_async(sim):
+    async def body():
+        client = openai.AsyncOpenAI(base_url=sim.http + "/v1", api_key="none")
+        async with client.responses.connect() as connection:
+            await connection.response.create(model="sim", input="one", max_output_tokens=4)
+            async for event in connection:
+                if event.type in ("response.completed", "response.incomplete"):
+                    return event.response
+    assert asyncio.run(asyncio.wait_for(body(), 20)).output_text
+
+
+def test_the_example_clients_run_as_written(real):
+    for script, base in (("stream.py", real.ws), ("openai_chat.py", real.http + "/v1")):
+        result = subprocess.run([sys.executable, ROOT / "examples/clients" / script, base], capture_output=True, text=True,
+                                timeout=60)
+        assert result.returncode == 0 and len(result.stdout) > 20, result.stderr

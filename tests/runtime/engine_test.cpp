@@ -1,0 +1,158 @@
+// The library over the sim device: streams, equality of pipeline depths, cancellation, refusals, several engines. The text of the
+// sim device is a chained hash of the tokens before it, so a paging or mixing error would be a wrong text.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_future.hpp>
+#include <thread>
+
+#include <takt/takt.h>
+
+#include "catch.h"
+
+namespace {
+
+using namespace takt;
+
+class Host {
+public:
+    explicit Host(int depth = 1, const std::vector<std::string>& more = {}) {
+        std::vector<std::string> set{"device.kind=sim", "sim.scale=0", "scheduler.pipeline_depth=" + std::to_string(depth)};
+        set.insert(set.end(), more.begin(), more.end());
+        engine = Engine::async_load(io.get_executor(), load_config("", set), boost::asio::use_future).get();
+    }
+    ~Host() {
+        engine = Engine();
+        work.reset();
+        thread.join();
+    }
+    std::string run(Request request, RequestResult* result = nullptr) {
+        Reply reply = engine.async_submit(std::move(request), boost::asio::use_future).get();
+        std::string text;
+        while (auto chunk = reply.async_next(boost::asio::use_future).get()) text += chunk->text;
+        if (result != nullptr) *result = reply.result().value();
+        return text;
+    }
+    double metric(const std::string& name) {
+        for (const SeriesSnapshot& s : engine.metrics().series) {
+            if (s.name == name) return s.values.front().value;
+        }
+        return -1;
+    }
+
+    boost::asio::io_context io;
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
+    std::thread thread{[this] { io.run(); }};
+    Engine engine;
+};
+
+Request prompt_of(const std::string& text, int max_tokens) {
+    Request r;
+    r.prompt = text;
+    r.max_tokens = max_tokens;
+    r.ignore_eos = true;
+    return r;
+}
+
+}  // namespace
+
+TEST_CASE("an answer has as many tokens as were asked for and its books are right") {
+    Host host;
+    RequestResult result;
+    const std::string text = host.run(prompt_of("hello, beat", 40), &result);
+    CHECK(text.size() == 40);
+    CHECK(result.reason == FinishReason::length);
+    CHECK(result.usage.prompt_tokens == 11);
+    CHECK(result.usage.completion_tokens == 40);
+    CHECK(host.metric("takt_requests_accepted_total") == 1);
+    CHECK(host.metric("takt_kv_blocks_used") == 0);
+}
+
+TEST_CASE("depth 0 and depth 1, alone and in company, give the same text") {
+    Host one(1);
+    Host zero(0, {"device.graphs=false"});
+    const std::string alone = zero.run(prompt_of(std::string(300, 'x') + "tail", 64));
+    std::vector<std::future<Reply>> others;
+    for (int i = 0; i < 20; ++i) {
+        others.push_back(one.engine.async_submit(prompt_of(std::string(static_cast<size_t>(i * 37 + 1), 'y'), 50), boost::asio::use_future));
+    }
+    CHECK(one.run(prompt_of(std::string(300, 'x') + "tail", 64)) == alone);
+    // Again, now with its prefix in the cache.
+    CHECK(one.run(prompt_of(std::string(300, 'x') + "tail", 64)) == alone);
+    for (auto& other : others) {
+        Reply reply = other.get();
+        while (reply.async_next(boost::asio::use_future).get()) {
+        }
+        CHECK(reply.result()->reason == FinishReason::length);
+    }
+}
+
+TEST_CASE("a squeezed pool preempts and resumes without a change in any text") {
+    Host roomy(1);
+    Host tight(1, {"model.max_context=32768", "scheduler.max_running=8", "device.memory_budget_mib=1", "kv.prefix_cache=false"});
+    std::vector<std::future<Reply>> replies;
+    for (int i = 0; i < 8; ++i) {
+        replies.push_back(tight.engine.async_submit(prompt_of(std::string(3000, static_cast<char>('a' + i)), 3000), boost::asio::use_future));
+    }
+    for (int i = 0; i < 8; ++i) {
+        Reply reply = replies[static_cast<size_t>(i)].get();
+        std::string text;
+        while (auto chunk = reply.async_next(boost::asio::use_future).get()) text += chunk->text;
+        CHECK(text == roomy.run(prompt_of(std::string(3000, static_cast<char>('a' + i)), 3000)));
+    }
+    CHECK(tight.metric("takt_kv_blocks_used") == 0);
+    CHECK(tight.metric("takt_preemptions_total") > 0);
+}
+
+TEST_CASE("cancelled and abandoned requests give everything back") {
+    Host host(1, {"sim.scale=0.2"});
+    for (int i = 0; i < 30; ++i) {
+        Reply reply = host.engine.async_submit(prompt_of("cancel me", 100000), boost::asio::use_future).get();
+        if (i % 3 == 0) (void)reply.async_next(boost::asio::use_future).get();
+        if (i % 2 == 0) {
+            reply.cancel();
+            while (reply.async_next(boost::asio::use_future).get()) {
+            }
+            CHECK(reply.result()->reason == FinishReason::cancelled);
+        }
+    }
+    CHECK(host.run(prompt_of("still well", 5)).size() == 5);
+    for (int i = 0; i < 200 && host.metric("takt_kv_blocks_used") != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK(host.metric("takt_kv_blocks_used") == 0);
+    CHECK(host.metric("takt_requests_running") == 0);
+}
+
+TEST_CASE("refusals name what is wrong and disturb nothing") {
+    Host host(1, {"model.max_context=64"});
+    auto refused = [&](Request request) {
+        auto why = std::make_shared<Refusal>();
+        try {
+            (void)host.engine.async_submit(std::move(request), why, boost::asio::use_future).get();
+        } catch (const boost::system::system_error& error) {
+            return error_info(static_cast<errc>(error.code().value())).code.data() + (": " + why->message);
+        }
+        return std::string("accepted");
+    };
+    CHECK(refused(prompt_of(std::string(100, 'x'), 5)).find("context_too_long: the prompt has 100 tokens, the context holds 64") == 0);
+    CHECK(refused(Request{}).find("bad_request") == 0);
+    Request outside = prompt_of("x", 5);
+    outside.sampling.logit_bias[100000] = 1;
+    CHECK(refused(outside).find("bad_request: logit_bias: id 100000") == 0);
+    Request late = prompt_of("x", 5);
+    late.sla_class = "gold";
+    CHECK(refused(late).find("no class is named") != std::string::npos);
+    CHECK(host.run(prompt_of("fine", 3)).size() == 3);
+}
+
+TEST_CASE("draining refuses new requests and ends when the last has left") {
+    Host host;
+    CHECK(host.run(prompt_of("x", 3)).size() == 3);
+    host.engine.async_drain(std::chrono::steady_clock::time_point::max(), boost::asio::use_future).get();
+    CHECK_THROWS_AS(host.engine.async_submit(prompt_of("x", 3), boost::asio::use_future).get(), boost::system::system_error);
+    CHECK(host.engine.health().draining);
+}
+
+TEST_CASE("engines come and go") {
+    for (int i = 0; i < 20; ++i) {
+        Host host(i % 2);
+        CHECK(host.run(prompt_of("round", 8)).size() == 8);
+    }
+}
