@@ -87,6 +87,10 @@ SubmitOutcome EngineCore::submit(PreparedRequest prepared, std::function<void(Re
     auto stream = std::make_shared<TokenStream>(parts_.user_executor, [id, on_resume = std::move(on_resume)] {
         if (on_resume) on_resume(id);
     });
+    // Alone in the whole pool it must fit: an answer that would outgrow the pool ends with `length` instead of waiting for ever.
+    const int64_t pool = int64_t{options_.runner.num_blocks - 1} * options_.runner.block_tokens;
+    const int64_t room = std::max<int64_t>(1, pool - static_cast<int64_t>(prepared.tokens.size()));
+    prepared.max_tokens = static_cast<int32_t>(std::min<int64_t>(prepared.max_tokens, room));
     StopStrings stops = std::move(prepared.stops);
     auto state = std::make_shared<RequestState>(id, std::move(prepared),
                                                 Detokenizer(*parts_.tokenizer, std::move(stops), {true, false}), stream);

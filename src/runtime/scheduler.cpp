@@ -91,7 +91,8 @@ double Scheduler::Impl::wait_estimate_ns(const Record& r) const {
 Admission Scheduler::Impl::submit(const SchedulerRequest& request, uint64_t now_ns) {
     Admission out;
     const auto tenant = static_cast<size_t>(request.tenant_index);
-    if (kv.blocks_for(int64_t{request.prompt_tokens} + 1) > kv.num_usable()) {
+    // Alone in the pool it must fit to its last token, else it would wait for blocks that never come.
+    if (kv.blocks_for(int64_t{request.prompt_tokens} + request.max_tokens) > kv.num_usable()) {
         out.verdict = Admission::Verdict::too_long_for_kv;
         return out;
     }

@@ -39,8 +39,8 @@ void Scheduler::Impl::plan(uint64_t start_ns, StepPlan& plan) {
 void Scheduler::Impl::place_decodes(StepPlan& plan) {
     decodes.clear();
     const int32_t most = config.row_ladder.back();
-    for (size_t i = 0; i < running.size(); ++i) {
-        const int32_t at = running[i];
+    prefills = running;   // a copy: making room may take requests out of the list
+    for (const int32_t at : prefills) {
         Record& r = records[static_cast<size_t>(at)];
         if (!r.can_decode() || static_cast<int32_t>(decodes.size()) == most) continue;
         if (!make_room(at, plan)) continue;
@@ -98,22 +98,27 @@ void Scheduler::Impl::preempt(int32_t at, StepPlan& plan) {
 
 // ---- admission
 
-bool Scheduler::Impl::may_admit(const Record& r, uint64_t start_ns) const {
+Scheduler::Impl::AdmissionLoad Scheduler::Impl::admission_load() const {
+    AdmissionLoad load;
+    load.decode.decode_rows = load.decode.rows = static_cast<int32_t>(running.size()) + 1;
+    load.decode.padded_rows = cost.padded_rows(load.decode.rows);
+    for (const int32_t at : running) {
+        const Record& r = records[static_cast<size_t>(at)];
+        load.tightest_ns = std::min(load.tightest_ns, itl_ns(r));
+        load.decode.kv_read_tokens += std::max(r.computed, r.target) + 1;   // it will decode one day
+    }
+    return load;
+}
+
+bool Scheduler::Impl::may_admit(const Record& r, const AdmissionLoad& load, uint64_t start_ns) const {
     if (r.is_paused || r.last_step > applied_step) return false;   // its last sampled token is not known yet
     const int32_t limit = config.tenants.empty() ? 0 : config.tenants[static_cast<size_t>(r.request.tenant_index)].max_running;
     if (limit > 0 && tenant_running[static_cast<size_t>(r.request.tenant_index)] >= limit) return false;
     // Decode floor: one more stream for life must not break the tightest promise; but nobody waits beyond his own TTFT for it.
-    StepFeatures f;
-    uint64_t tightest = itl_ns(r);
-    for (int32_t i : running) {
-        const Record& other = records[static_cast<size_t>(i)];
-        tightest = std::min(tightest, itl_ns(other));
-        f.kv_read_tokens += other.computed;
-    }
-    f.decode_rows = f.rows = static_cast<int32_t>(running.size()) + 1;
+    if (running.empty() || start_ns >= r.request.arrival_ns + ttft_ns(r)) return true;
+    StepFeatures f = load.decode;
     f.kv_read_tokens += r.request.prompt_tokens;
-    f.padded_rows = cost.padded_rows(f.rows);
-    return running.empty() || cost.bound_ns(f) <= tightest || start_ns >= r.request.arrival_ns + ttft_ns(r);
+    return cost.bound_ns(f) <= std::min(load.tightest_ns, itl_ns(r));
 }
 
 /// Preempted ones first, then deadline with a shortest-first tilt that grows with the backlog; tenants by their counters.
@@ -124,11 +129,12 @@ int32_t Scheduler::Impl::next_waiting(uint64_t start_ns) const {
     full.rows = full.padded_rows = rows;
     full.prefill_segments = 1;
     const double row_ns = static_cast<double>(cost.predict_ns(full)) / rows;
+    const AdmissionLoad load = admission_load();
     int32_t best = -1;
     auto best_rank = std::tuple(2, 0.0, 0.0, uint64_t{0});
     for (int32_t at : waiting) {
         const Record& r = records[static_cast<size_t>(at)];
-        if (!may_admit(r, start_ns)) continue;
+        if (!may_admit(r, load, start_ns)) continue;
         const double key = static_cast<double>(r.key_ns) + tilt * row_ns * r.request.prompt_tokens;
         const bool late = static_cast<double>(start_ns) > static_cast<double>(r.key_ns);
         // Whoever is past its promise goes by age alone, so that every later arrival is behind it.
@@ -231,7 +237,7 @@ void Scheduler::Impl::place_prefills(uint64_t start_ns, StepPlan& plan) {
     DecodeLoad load;
     load.rows = static_cast<int32_t>(decodes.size());
     uint64_t idle_ns = kMaxIdleStepNs;
-    for (int32_t at : decodes) load.context_tokens += records[static_cast<size_t>(at)].computed;
+    for (int32_t at : decodes) load.context_tokens += records[static_cast<size_t>(at)].computed + 1;
     for (const SchedulerClass& c : config.classes) idle_ns = std::min(idle_ns, c.ttft_ns / 4);
     plan.budget_ns = load.rows > 0 ? gap_budget_ns(start_ns) : 0;
     last_constrained = last_infeasible = false;

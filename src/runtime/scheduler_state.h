@@ -78,7 +78,13 @@ struct Scheduler::Impl {
     void plan(uint64_t start_ns, StepPlan& plan);
     void admit(uint64_t start_ns, StepPlan& plan);
     bool admit_one(int32_t index, StepPlan& plan);
-    [[nodiscard]] bool may_admit(const Record& r, uint64_t start_ns) const;
+    /// The decode step that the running requests and one more would make.
+    struct AdmissionLoad {
+        StepFeatures decode;
+        uint64_t tightest_ns = UINT64_MAX;
+    };
+    [[nodiscard]] AdmissionLoad admission_load() const;
+    [[nodiscard]] bool may_admit(const Record& r, const AdmissionLoad& load, uint64_t start_ns) const;
     [[nodiscard]] int32_t next_waiting(uint64_t start_ns) const;
     void place_decodes(StepPlan& plan);
     bool make_room(int32_t index, StepPlan& plan);

@@ -72,7 +72,8 @@ TEST_CASE("depth 0 and depth 1, alone and in company, give the same text") {
     const std::string alone = zero.run(prompt_of(std::string(300, 'x') + "tail", 64));
     std::vector<std::future<Reply>> others;
     for (int i = 0; i < 20; ++i) {
-        others.push_back(one.engine.async_submit(prompt_of(std::string(static_cast<size_t>(i * 37 + 1), 'y'), 50), boost::asio::use_future));
+        const std::string text(static_cast<size_t>(i * 37 + 1), 'y');
+        others.push_back(one.engine.async_submit(prompt_of(text, 50), boost::asio::use_future));
     }
     CHECK(one.run(prompt_of(std::string(300, 'x') + "tail", 64)) == alone);
     // Again, now with its prefix in the cache.
@@ -90,7 +91,8 @@ TEST_CASE("a squeezed pool preempts and resumes without a change in any text") {
     Host tight(1, {"model.max_context=32768", "scheduler.max_running=8", "device.memory_budget_mib=1", "kv.prefix_cache=false"});
     std::vector<std::future<Reply>> replies;
     for (int i = 0; i < 8; ++i) {
-        replies.push_back(tight.engine.async_submit(prompt_of(std::string(3000, static_cast<char>('a' + i)), 3000), boost::asio::use_future));
+        const std::string text(3000, static_cast<char>('a' + i));
+        replies.push_back(tight.engine.async_submit(prompt_of(text, 3000), boost::asio::use_future));
     }
     for (int i = 0; i < 8; ++i) {
         Reply reply = replies[static_cast<size_t>(i)].get();

@@ -195,7 +195,7 @@ Value slice_of(Machine& machine, const Value& object, const Value& start, const 
     return text != nullptr ? machine.make_text(std::move(out)) : machine.make_list(std::move(items), list->is_tuple);
 }
 
-Value path_of(Machine& machine, const Value& object, const Value& path) {
+Value path_of(Machine& machine, const Value& object, const Value& path, const Value* fallback) {
     const Text* names = path.as_text();
     if (names == nullptr) return item_of(machine, object, path);
     Value out = object;
@@ -207,6 +207,7 @@ Value path_of(Machine& machine, const Value& object, const Value& path) {
             !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string_view::npos;
         out = is_index ? item_of(machine, out, Value::integer(std::stol(std::string(part))))
                        : item_of(machine, out, Value::text(part));
+        if (out.is_undefined() && fallback != nullptr) out = *fallback;
         if (dot == std::string_view::npos) break;
         rest.remove_prefix(dot + 1);
     }

@@ -29,7 +29,8 @@ Value item_of(Machine& machine, const Value& object, const Value& key);
 /// x[start:stop:step]; undefined or none for an absent bound.
 Value slice_of(Machine& machine, const Value& object, const Value& start, const Value& stop, const Value& step);
 /// A name with dots, as the attribute arguments of filters have.
-Value path_of(Machine& machine, const Value& object, const Value& path);
+/// `fallback` replaces each undefined part.
+Value path_of(Machine& machine, const Value& object, const Value& path, const Value* fallback = nullptr);
 
 /// Items of a list, keys of a dictionary, characters of a text; nothing of an undefined value.
 std::shared_ptr<const List> items_of(Machine& machine, const Value& value);

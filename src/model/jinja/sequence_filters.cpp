@@ -238,9 +238,7 @@ Value filter_map(Machine& machine, const Value& self, const Arguments& arguments
             out.push_back(machine.filter(filter->bytes(), item, rest));
             continue;
         }
-        Value value = path_of(machine, item, *attribute);
-        const bool replaced_by_default = value.is_undefined() && fallback != nullptr;
-        out.push_back(replaced_by_default ? *fallback : std::move(value));
+        out.push_back(path_of(machine, item, *attribute, fallback));
     }
     return machine.make_list(std::move(out));
 }
