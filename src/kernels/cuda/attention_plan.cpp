@@ -1,0 +1,159 @@
+// Cuts the step's attention into items. A decode split is chosen by simulating the grid's round-robin for a few sizes.
+#include "kernels/cuda/attention_plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace takt::cuda {
+namespace {
+
+int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+struct Planner {
+    const AttentionPlanParams& p;
+    int32_t group;       // query heads a KV head
+    int32_t slots;       // blocks of the grid
+    int32_t num_work = 0;
+    int32_t partial_rows = 0;
+    bool overflow = false;
+
+    [[nodiscard]] const SegmentInput& segment(int32_t s) const { return p.host.segments[s]; }
+    [[nodiscard]] bool is_decode(int32_t s) const { return !p.deterministic && segment(s).num_rows * group <= kDecodeRows; }
+    [[nodiscard]] int32_t decode_tiles() const { return ceil_div(group, kDecodeRows); }
+
+    /// First position that rows from `row` on can see, a multiple of 64.
+    [[nodiscard]] int32_t kv_low(int32_t s, int32_t row) const {
+        if (p.window <= 0) return 0;
+        return std::max(0, segment(s).position_begin + row - p.window + 1) / kDecodeUnit * kDecodeUnit;
+    }
+
+    /// Items of one result: `splits` ranges of [low, high) in whole units of 64.
+    void emit(int32_t s, int32_t kv_head, int32_t m_begin, int32_t m_count, int32_t low, int32_t high, int32_t splits, int32_t rows_a_partial) {
+        const int32_t units = ceil_div(high - low, kDecodeUnit);
+        splits = std::clamp(splits, 1, std::min(units, kMaxSplits));
+        if (num_work + splits > p.capacity.max_work) {
+            overflow = true;
+            return;
+        }
+        const int32_t first = num_work;
+        for (int32_t i = 0; i < splits; ++i) {
+            AttentionWork& w = p.host.work[num_work++];
+            w = AttentionWork{};
+            w.segment = s;
+            w.kv_head = kv_head;
+            w.row_begin = m_begin;
+            w.num_rows = m_count;
+            w.kv_begin = low + static_cast<int32_t>(static_cast<int64_t>(units) * i / splits) * kDecodeUnit;
+            w.kv_end = std::min(high, low + static_cast<int32_t>(static_cast<int64_t>(units) * (i + 1) / splits) * kDecodeUnit);
+            w.partial = splits > 1 ? partial_rows : -1;
+            w.group = first | (splits << kSplitShift);
+            if (splits > 1) partial_rows += rows_a_partial;
+        }
+    }
+
+    /// Longest load of a slot, in units, when every result is cut into pieces of at most `size` units.
+    [[nodiscard]] int64_t decode_cost(int32_t size) {
+        loads.fill(0);
+        int32_t at = 0, most = 0;
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (!is_decode(s)) continue;
+            const SegmentInput& g = segment(s);
+            const int32_t units = ceil_div(g.position_begin + g.num_rows - kv_low(s, 0), kDecodeUnit);
+            const int32_t splits = std::min(ceil_div(units, size), kMaxSplits);
+            for (int32_t i = 0; i < p.kv.num_kv_heads * results(s) * splits; ++i) {
+                int32_t& load = loads[static_cast<size_t>(at)];
+                load += ceil_div(units, splits) * 4 + 6 + (splits > 1 ? 3 : 0);
+                most = std::max(most, load);
+                at = at + 1 == slots ? 0 : at + 1;
+            }
+        }
+        return most;
+    }
+    [[nodiscard]] int32_t results(int32_t s) const { return segment(s).num_rows == 1 ? decode_tiles() : 1; }
+
+    void decode() {
+        int64_t units = 0;
+        int32_t longest = 1;
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (!is_decode(s)) continue;
+            const int32_t n = ceil_div(segment(s).position_begin + segment(s).num_rows - kv_low(s, 0), kDecodeUnit);
+            longest = std::max(longest, n);
+            units += int64_t{n} * p.kv.num_kv_heads * results(s);
+        }
+        if (units == 0) return;
+        const auto even = static_cast<int32_t>(std::max<int64_t>(1, (units + slots - 1) / slots));
+        int32_t best = longest;
+        int64_t best_cost = -1;
+        for (const int32_t size : {longest, even, ceil_div(even, 2), ceil_div(even, 3), ceil_div(even, 4)}) {
+            const int64_t cost = decode_cost(std::max(1, size));
+            if (best_cost >= 0 && cost >= best_cost) continue;
+            best_cost = cost;
+            best = std::max(1, size);
+        }
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (!is_decode(s)) continue;
+            const SegmentInput& g = segment(s);
+            const int32_t low = kv_low(s, 0), high = g.position_begin + g.num_rows, all = g.num_rows * group;
+            for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
+                for (int32_t m = 0; m < all; m += kDecodeRows) {
+                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high, ceil_div(ceil_div(high - low, kDecodeUnit), best), kDecodeRows);
+                }
+            }
+        }
+    }
+
+    void prefill() {
+        int64_t tiles = 0, units = 0;
+        const auto visit = [&](auto&& f) {
+            for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+                if (is_decode(s)) continue;
+                const int32_t all = segment(s).num_rows * group;
+                for (int32_t m = (all - 1) / kPrefillRows * kPrefillRows; m >= 0; m -= kPrefillRows) {
+                    const int32_t count = std::min(kPrefillRows, all - m);
+                    const int32_t high = segment(s).position_begin + (m + count - 1) / group + 1;
+                    f(s, m, count, kv_low(s, m / group), high);
+                }
+            }
+        };
+        visit([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
+            tiles += p.kv.num_kv_heads;
+            units += int64_t{ceil_div(high - low, kDecodeUnit)} * p.kv.num_kv_heads;
+        });
+        if (tiles == 0) return;
+        const bool split = !p.deterministic && tiles < slots;
+        const auto size = static_cast<int32_t>(std::max<int64_t>(4, (units + slots - 1) / slots));
+        visit([&](int32_t s, int32_t m, int32_t count, int32_t low, int32_t high) {
+            for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
+                emit(s, h, m, count, low, high, split ? ceil_div(ceil_div(high - low, kDecodeUnit), size) : 1, kPrefillRows);
+            }
+        });
+    }
+
+    std::array<int32_t, 1024> loads{};
+};
+
+}  // namespace
+
+Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
+    Planner planner{p, p.num_heads / p.kv.num_kv_heads, std::min(2 * num_sms, 1024)};
+    planner.decode();
+    p.host.header->reserved = planner.num_work;
+    planner.prefill();
+    p.host.header->num_work = planner.num_work;
+    if (planner.overflow) return {kStatusBadArgument, "CUDA: the attention work list is too long for this step"};
+    return {};
+}
+
+int32_t max_attention_work(const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t num_sms) {
+    const int32_t group = num_heads / kv.num_kv_heads;
+    const int32_t decode = segments * kv.num_kv_heads * ceil_div(group, kDecodeRows) + 4 * 2 * num_sms * 2;
+    const auto prefill = static_cast<int32_t>(int64_t{rows} * group / kPrefillRows + segments) * kv.num_kv_heads + kMaxPrefillSplits;
+    return decode + prefill;
+}
+
+size_t attention_scratch_bytes(const KvLayout& kv, int32_t max_work) {
+    const size_t rows = static_cast<size_t>(max_work) * kDecodeRows + static_cast<size_t>(kMaxPrefillSplits) * kPrefillRows;
+    return rows * static_cast<size_t>(kv.head_dim + kPartialExtra) * sizeof(float);
+}
+
+}  // namespace takt::cuda

@@ -1,0 +1,222 @@
+// The linear operations of a forward: which kernels run for how many rows. Enqueues only; engine thread.
+#include <algorithm>
+
+#include "kernels/cuda/gemm_lt.h"
+#include "kernels/cuda/gemm_tile.h"
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/logits.h"
+#include "kernels/cuda/mlp.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/rope.h"
+
+namespace takt::cuda {
+namespace {
+
+const CudaLinear& linear_of(const Linear* l) { return *static_cast<const CudaLinear*>(l); }
+
+bool is_small(const CudaLinear& l, int32_t rows) {
+    return rows <= kGemvRows && !l.context().deterministic() && l.in_features() % 8 == 0;
+}
+
+Status product(cudaStream_t stream, LinearContext& context, const LtGemm::Product& p) {
+    if (!context.deterministic() && context.gemm()->available()) return context.gemm()->run(stream, p);
+    return run_gemm_tile(stream, p);
+}
+
+LtGemm::Product product_of(const CudaLinear& l, const void* x, int64_t x_stride, int64_t rows) {
+    LtGemm::Product p;
+    p.x = x;
+    p.x_stride = x_stride;
+    p.weight = l.data();
+    p.weight_stride = l.stride();
+    p.rows = rows;
+    p.out = l.out_features();
+    p.in = l.in_features();
+    return p;
+}
+
+/// Calls f(first_row, rows) for pieces of the context's chunk.
+template <class F>
+Status in_chunks(const LinearContext& context, int32_t rows, F f) {
+    for (int32_t at = 0; at < rows; at += context.chunk_rows()) {
+        const Status s = f(at, std::min(context.chunk_rows(), rows - at));
+        if (!s.ok()) return s;
+    }
+    return {};
+}
+
+/// norm of hidden rows -> bf16 scratch -> product with `l` -> bf16 scratch.
+Status normed_product(cudaStream_t stream, const CudaLinear& l, const StepView& in, const void* hidden, const NormParams& norm, int32_t first,
+                      int32_t rows) {
+    LinearContext& context = l.context();
+    NormRowsCall n;
+    n.header = in.header;
+    n.first_row = first;
+    n.rows = rows;
+    n.hidden = static_cast<const float*>(hidden);
+    n.dim = static_cast<int32_t>(l.in_features());
+    n.norm = norm;
+    n.out = context.normed();
+    n.out_stride = l.stride();
+    const Status s = run_norm_rows(stream, n);
+    if (!s.ok()) return s;
+    LtGemm::Product p = product_of(l, context.normed(), l.stride(), rows);
+    p.y = context.wide();
+    p.y_stride = (l.out_features() + 63) / 64 * 64;
+    return product(stream, context, p);
+}
+
+}  // namespace
+
+Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
+    const CudaLinear& l = linear_of(p.qkv);
+    LinearContext& context = l.context();
+    FinishQkvCall finish;
+    finish.params = &p;
+    if (is_small(l, p.rows) && p.norm.weight != nullptr) {
+        GemvCall g;
+        g.linear = &l;
+        g.header = p.in.header;
+        g.rows = p.rows;
+        g.hidden = static_cast<const float*>(p.hidden);
+        g.norm = p.norm;
+        g.output = GemvOutput::add;
+        g.y = context.accumulator();
+        g.y_stride = l.out_features();
+        const Status s = run_gemv(stream, g);
+        if (!s.ok()) return s;
+        finish.rows = p.rows;
+        finish.sums = context.accumulator();
+        finish.stride = l.out_features();
+        return run_finish_qkv(stream, finish);
+    }
+    return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {
+        const Status s = normed_product(stream, l, p.in, p.hidden, p.norm, first, rows);
+        if (!s.ok()) return s;
+        finish.first_row = first;
+        finish.rows = rows;
+        finish.product = context.wide();
+        finish.stride = (l.out_features() + 63) / 64 * 64;
+        return run_finish_qkv(stream, finish);
+    });
+}
+
+Status run_linear_residual(cudaStream_t stream, const LinearResidualParams& p) {
+    const CudaLinear& l = linear_of(p.linear);
+    LinearContext& context = l.context();
+    const auto* x = static_cast<const __nv_bfloat16*>(p.x);
+    auto* hidden = static_cast<float*>(p.hidden);
+    if (is_small(l, p.rows) && p.post_norm.weight == nullptr) {
+        GemvCall g;
+        g.linear = &l;
+        g.header = p.in.header;
+        g.rows = p.rows;
+        g.x = x;
+        g.bias = p.bias;
+        g.output = GemvOutput::add;
+        g.y = hidden;
+        g.y_stride = l.out_features();
+        return run_gemv(stream, g);
+    }
+    const bool has_branch = p.post_norm.weight != nullptr || p.bias != nullptr;
+    return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {
+        LtGemm::Product g = product_of(l, x + first * l.in_features(), l.in_features(), rows);
+        if (!has_branch) {
+            g.y = hidden + first * l.out_features();
+            g.y_stride = l.out_features();
+            g.y_is_float = g.add = true;
+            return product(stream, context, g);
+        }
+        g.y = context.wide();
+        g.y_stride = (l.out_features() + 63) / 64 * 64;
+        const Status s = product(stream, context, g);
+        if (!s.ok()) return s;
+        AddBranchCall b;
+        b.header = p.in.header;
+        b.first_row = first;
+        b.rows = rows;
+        b.branch = context.wide();
+        b.branch_stride = g.y_stride;
+        b.bias = p.bias;
+        b.norm = p.post_norm;
+        b.hidden = hidden;
+        b.dim = static_cast<int32_t>(l.out_features());
+        return run_add_branch(stream, b);
+    });
+}
+
+Status run_mlp_input(cudaStream_t stream, const MlpInputParams& p) {
+    const CudaLinear& l = linear_of(p.gate_up);
+    LinearContext& context = l.context();
+    const auto width = static_cast<int32_t>(l.out_features() / 2);
+    if (is_small(l, p.rows) && p.norm.weight != nullptr && l.interleaved()) {
+        GemvCall g;
+        g.linear = &l;
+        g.header = p.in.header;
+        g.rows = p.rows;
+        g.hidden = static_cast<const float*>(p.hidden);
+        g.norm = p.norm;
+        g.output = GemvOutput::gated;
+        g.activation = p.activation;
+        g.y = p.out;
+        g.y_stride = width;
+        return run_gemv(stream, g);
+    }
+    return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {
+        const Status s = normed_product(stream, l, p.in, p.hidden, p.norm, first, rows);
+        if (!s.ok()) return s;
+        GateCall g;
+        g.header = p.in.header;
+        g.first_row = first;
+        g.rows = rows;
+        g.product = context.wide();
+        g.stride = (l.out_features() + 63) / 64 * 64;
+        g.interleaved = l.interleaved();
+        g.activation = p.activation;
+        g.width = width;
+        g.out = static_cast<__nv_bfloat16*>(p.out);
+        return run_gate(stream, g);
+    });
+}
+
+Status run_logits(cudaStream_t stream, const LogitsParams& p) {
+    const CudaLinear& l = linear_of(p.head);
+    LinearContext& context = l.context();
+    if (is_small(l, p.samples) && p.norm.weight != nullptr) {
+        GemvCall g;
+        g.linear = &l;
+        g.header = p.in.header;
+        g.rows = p.samples;
+        g.rows_are_samples = true;
+        g.samples = p.in.samples;
+        g.hidden = static_cast<const float*>(p.hidden);
+        g.norm = p.norm;
+        g.output = GemvOutput::store;
+        g.soft_cap = p.soft_cap;
+        g.y = p.logits;
+        g.y_stride = p.vocab_stride;
+        return run_gemv(stream, g);
+    }
+    if (p.samples > context.chunk_rows()) return {kStatusBadArgument, "CUDA: more sampled rows than the scratch holds"};
+    NormRowsCall n;
+    n.header = p.in.header;
+    n.samples = p.in.samples;
+    n.rows = p.samples;
+    n.hidden = static_cast<const float*>(p.hidden);
+    n.dim = static_cast<int32_t>(l.in_features());
+    n.norm = p.norm;
+    n.out = context.normed();
+    n.out_stride = l.stride();
+    Status s = run_norm_rows(stream, n);
+    if (!s.ok()) return s;
+    LtGemm::Product g = product_of(l, context.normed(), l.stride(), p.samples);
+    g.y = p.logits;
+    g.y_stride = p.vocab_stride;
+    g.y_is_float = true;
+    s = product(stream, context, g);
+    if (!s.ok() || p.soft_cap <= 0) return s;
+    return run_soft_cap(stream, p, static_cast<int32_t>(l.out_features()));
+}
+
+}  // namespace takt::cuda
