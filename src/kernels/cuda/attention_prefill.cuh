@@ -10,10 +10,10 @@ constexpr int kPrefillThreads = 128;
 constexpr int kPrefillTokens = 64;
 
 template <int kHeadDim>
-constexpr int prefill_stages() { return kHeadDim > 128 ? 1 : 2; }
+constexpr int kPrefillStages = kHeadDim > 128 ? 1 : 2;
 template <int kHeadDim>
 constexpr size_t prefill_shared_bytes() {
-    return static_cast<size_t>(prefill_stages<kHeadDim>()) * 2 * kPrefillTokens * TileShape<kHeadDim>::kRowBytes;
+    return static_cast<size_t>(kPrefillStages<kHeadDim>) * 2 * kPrefillTokens * TileShape<kHeadDim>::kRowBytes;
 }
 
 template <int kHeadDim>
@@ -93,7 +93,7 @@ __device__ __forceinline__ void prefill_finish(const AttentionArguments& a, cons
 /// The prefill items of this block.
 template <class T, int kHeadDim>
 __device__ __forceinline__ void attend_prefill(const AttentionArguments& a, uint8_t* memory) {
-    constexpr int kStages = prefill_stages<kHeadDim>();
+    constexpr int kStages = kPrefillStages<kHeadDim>;
     constexpr int kStageBytes = 2 * kPrefillTokens * TileShape<kHeadDim>::kRowBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, m0 = warp * 16;
     const int num_items = a.header->num_work;

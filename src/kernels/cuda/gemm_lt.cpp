@@ -131,6 +131,14 @@ Status LtGemm::run(cudaStream_t stream, const Product& product) {
     if (product.rows == 0) return {};
     Result<Plan*> plan = plan_for(product);
     if (!plan.ok()) return {kStatusUnsupported, "CUDA: no cuBLASLt plan for a linear layer"};
+    if (candidates_ > 0 && !plan.value()->tuned) {
+        cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+        cudaStreamIsCapturing(stream, &capturing);
+        if (capturing == cudaStreamCaptureStatusNone) {
+            const Status s = tune(stream, product, candidates_);
+            if (!s.ok()) return s;
+        }
+    }
     return execute(stream, product, *plan.value());
 }
 

@@ -34,6 +34,8 @@ public:
         bool add = false;               ///< y += instead of y =
     };
     Status run(cudaStream_t stream, const Product& product);
+    /// From now on `run` outside a capture times up to this many candidates of a shape that it meets first; 0: takes the library's.
+    void tune_new_shapes(int candidates) { candidates_ = candidates; }
     /// Times the library's candidates for this shape on `stream` and keeps the fastest. Synchronises: at start only.
     Status tune(cudaStream_t stream, const Product& product, int candidates);
 
@@ -46,6 +48,7 @@ private:
 
     std::unique_ptr<Library> library_;
     bool tried_ = false;
+    int candidates_ = 0;
     std::map<Key, std::unique_ptr<Plan>> plans_;
     void* workspace_ = nullptr;
 };

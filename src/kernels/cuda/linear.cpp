@@ -133,18 +133,6 @@ Status LinearContext::make_map(CUtensorMap* map, const void* data, int64_t rows,
     return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map was refused"};
 }
 
-Status LinearContext::make_map_2d(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows) const {
-    const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode_);
-    const cuuint64_t dims[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
-    const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
-    const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)};
-    const cuuint32_t steps[2] = {1, 1};
-    const CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), dims, strides, box, steps,
-                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map was refused"};
-}
-
 Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*), void* ctx) {
     const int64_t per_piece = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes));
     if (row_bytes > kStagingBytes) return {kStatusBadArgument, "CUDA: a weight row is too long to stage"};
@@ -179,7 +167,6 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
     if (e != cudaSuccess) return status_of(e);
     data_ = static_cast<__nv_bfloat16*>(p);
     Status s = context_->make_map(&map_, data_, out_, in_, stride_, 16, 2);
-    if (s.ok()) s = context_->make_map_2d(&tile_map_, data_, out_, stride_, stride_, 128);
     if (s.ok()) s = context_->reserve(out_, in_, kind_);
     return s;
 }

@@ -41,8 +41,6 @@ public:
     Status reserve(int64_t out_features, int64_t in_features, LinearKind kind);
     /// A tensor map over [rows][cols] bf16 with `stride` elements a row: boxes of 64 columns x `box_rows` x `box_chunks`.
     Status make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows, int box_chunks) const;
-    /// The same for a matrix of 16-bit elements in two dimensions: boxes of 64 columns x `box_rows`.
-    Status make_map_2d(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows) const;
     /// Copies `rows` rows made by `fill(row, dst)` through pinned double buffers; returns when all have arrived.
     Status upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void* ctx, int64_t row, void* dst), void* ctx);
 
@@ -77,7 +75,6 @@ public:
     /// gate_up: rows 16 b + i are gate row 8 b + i for i < 8, else up row 8 b + i - 8, so that one MMA tile holds both.
     [[nodiscard]] bool interleaved() const { return interleaved_; }
     [[nodiscard]] const CUtensorMap& map() const { return map_; }        ///< boxes of 64 x 16 rows x 2 chunks
-    [[nodiscard]] const CUtensorMap& tile_map() const { return tile_map_; }   ///< boxes of 64 x 128 rows
     [[nodiscard]] LinearContext& context() const { return *context_; }
 
     Status load(std::span<const HostTensor> parts);
@@ -91,7 +88,7 @@ private:
     size_t bytes_ = 0;
     bool interleaved_ = false;
     __nv_bfloat16* data_ = nullptr;
-    CUtensorMap map_ = {}, tile_map_ = {};
+    CUtensorMap map_ = {};
 };
 
 class CudaEmbedding final : public Embedding {

@@ -104,8 +104,8 @@ __device__ int choose(SelectMemory& m, const SampleParams& p, const SampleInput&
         const double wanted = ceil(static_cast<double>(s.top_p) * static_cast<double>(m.total));
         cut = find_cut(m, values, p.vocab, largest, cut, true, max(1ull, static_cast<unsigned long long>(wanted)));
     }
-    const float least = s.min_p;
-    const auto keeps = [&](float v, int t) { return cut.keeps(v, t) && (least <= 0.0f || expf(v - largest) >= least); };
+    const double least = s.min_p;
+    const auto keeps = [&](float v, int t) { return cut.keeps(v, t) && (least <= 0.0 || exp(static_cast<double>(v - largest)) >= least); };
     sum_kept(m, values, p.vocab, largest, keeps);
     const auto scaled = static_cast<unsigned long long>(uniform_of(s.seed, s.position) * static_cast<double>(m.total));
     const unsigned long long point = min(scaled, m.total - 1);   // the product may round up

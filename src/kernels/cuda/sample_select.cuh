@@ -10,7 +10,7 @@ namespace takt::cuda {
 
 constexpr int kSampleThreads = 1024;
 constexpr int kBins = 2048;
-constexpr float kMassScale = 1099511627776.0f;   // 2^40; 2^18 tokens of the largest mass still fit
+constexpr double kMassScale = 17592186044416.0;   // 2^44; 2^18 tokens of the largest mass still fit
 
 struct SelectMemory {
     unsigned long long mass[kBins];
@@ -32,7 +32,7 @@ __device__ __forceinline__ uint32_t descending_key(float v) {
     return (u & 0x80000000u) != 0 ? u : ~(u | 0x80000000u);
 }
 __device__ __forceinline__ unsigned long long mass_of(float v, float largest) {
-    return static_cast<unsigned long long>(expf(v - largest) * kMassScale);
+    return static_cast<unsigned long long>(exp(static_cast<double>(v - largest)) * kMassScale);
 }
 
 /// A cut of the order (value descending, id ascending): tokens up to and with (key, token) are kept.

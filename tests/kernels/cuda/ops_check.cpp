@@ -1,0 +1,32 @@
+// ops_check OUT.jsonl: every CUDA operation against float64 on the host. Exit 0 all passed, 1 some failed, 77 no device.
+#include <cstdio>
+#include <string>
+
+#include "checks.h"
+
+int main(int argc, char** argv) {
+    using namespace takt;
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+        std::printf("no CUDA device\n");
+        return 77;
+    }
+    check::Report report(argc > 1 ? argv[1] : "/dev/null");
+    const std::string only = argc > 2 ? argv[2] : "";
+    check::Bench bench;
+    bench.report = &report;
+    check::require(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "stream");
+    auto fast = cuda::LinearContext::create(0, 2048, false), exact = cuda::LinearContext::create(0, 2048, true);
+    if (!fast.ok() || !exact.ok()) {
+        std::printf("%s\n", (fast.ok() ? exact : fast).error().c_str());
+        return 3;
+    }
+    bench.context = fast.value();
+    bench.deterministic = exact.value();
+    if (only.empty() || only == "input") check::check_attention_input(bench);
+    if (only.empty() || only == "linear") check::check_linear(bench);
+    if (only.empty() || only == "attention") check::check_attention(bench);
+    if (only.empty() || only == "sample") check::check_sample(bench);
+    std::printf("%d checks passed, %d failed\n", report.passed(), report.failed());
+    return report.failed() == 0 ? 0 : 1;
+}
