@@ -1,5 +1,5 @@
-// forward_bench OUT.jsonl [7b|3b]: decode, prefill and mixed steps of Qwen2.5 shapes, whole and by operation, each beside the bytes
-// that it must read over 4.53 TB/s. Exit 77 where there is no device.
+// forward_bench OUT.jsonl [7b|3b]: decode, prefill and mixed steps of Qwen2.5 shapes, whole and by operation, each
+// beside the bytes that it must read over 4.53 TB/s. Exit 77 where there is no device.
 #include <cstdio>
 #include <string>
 
@@ -21,8 +21,10 @@ std::vector<SegmentShape> decodes(int batch, int context) {
 
 std::vector<Scene> scenes() {
     std::vector<Scene> all;
-    for (const auto& [batch, context] : {std::pair{1, 1024}, {1, 8192}, {8, 1024}, {16, 1024}, {64, 1024}, {64, 4096}, {256, 1024}}) {
-        all.push_back({"decode batch " + std::to_string(batch) + " context " + std::to_string(context), decodes(batch, context)});
+    for (const auto& [batch, context] :
+         {std::pair{1, 1024}, {1, 8192}, {8, 1024}, {16, 1024}, {64, 1024}, {64, 4096}, {256, 1024}}) {
+        all.push_back(
+            {"decode batch " + std::to_string(batch) + " context " + std::to_string(context), decodes(batch, context)});
     }
     for (const int rows : {96, 224}) {
         Scene s{"mixed 32 decodes " + std::to_string(rows) + " rows at 4096", decodes(32, 1024)};
@@ -38,8 +40,9 @@ std::vector<Scene> scenes() {
 void run_model(const ModelShape& shape, std::FILE* out) {
     std::mt19937_64 random(7);
     ModelBench bench(shape, 270000, 8192, random);
-    const std::pair<Part, const char*> parts[] = {{Part::input, "input"}, {Part::attention, "attention"}, {Part::output, "output"},
-                                                  {Part::mlp, "mlp"},     {Part::down, "down"},           {Part::head, "head"}};
+    const std::pair<Part, const char*> parts[] = {{Part::input, "input"},   {Part::attention, "attention"},
+                                                  {Part::output, "output"}, {Part::mlp, "mlp"},
+                                                  {Part::down, "down"},     {Part::head, "head"}};
     for (const Scene& scene : scenes()) {
         double kv_tokens = 0;
         int64_t rows = 0;
@@ -50,10 +53,11 @@ void run_model(const ModelShape& shape, std::FILE* out) {
         const int repeats = rows > 1000 ? 5 : 40;
         const ModelBench::Timing step = bench.time(scene.segments, Part::all, repeats);
         const double floor_ms = (bench.weight_bytes() + kv_tokens * bench.kv_bytes_a_token()) / 4.53e9;
-        std::fprintf(out, "{\"model\":\"%s\",\"scene\":\"%s\",\"ms\":%.4f,\"floor_ms\":%.4f,\"share\":%.3f,\"kernels\":%d", shape.name.c_str(),
-                     scene.name.c_str(), step.step_ms, floor_ms, floor_ms / step.step_ms, step.num_kernels);
-        std::printf("%-3s %-36s %8.3f ms  read floor %7.3f (%.2f) kernels %d |", shape.name.c_str(), scene.name.c_str(), step.step_ms, floor_ms,
-                    floor_ms / step.step_ms, step.num_kernels);
+        std::fprintf(
+            out, "{\"model\":\"%s\",\"scene\":\"%s\",\"ms\":%.4f,\"floor_ms\":%.4f,\"share\":%.3f,\"kernels\":%d",
+            shape.name.c_str(), scene.name.c_str(), step.step_ms, floor_ms, floor_ms / step.step_ms, step.num_kernels);
+        std::printf("%-3s %-36s %8.3f ms  read floor %7.3f (%.2f) kernels %d |", shape.name.c_str(), scene.name.c_str(),
+                    step.step_ms, floor_ms, floor_ms / step.step_ms, step.num_kernels);
         for (const auto& [part, name] : parts) {
             const double ms = bench.time(scene.segments, part, repeats).step_ms;
             std::fprintf(out, ",\"%s_ms\":%.4f", name, ms);
@@ -66,8 +70,8 @@ void run_model(const ModelShape& shape, std::FILE* out) {
     }
 }
 
-}  // namespace
-}  // namespace takt::check
+}   // namespace
+}   // namespace takt::check
 
 int main(int argc, char** argv) {
     int count = 0;

@@ -1,4 +1,5 @@
-// Weights of every layer are distinct memory, so that no step finds them in the L2 cache. Times are medians of graph replays.
+// Weights of every layer are distinct memory, so that no step finds them in the L2 cache. Times are medians of graph
+// replays.
 #include "model_bench.h"
 
 #include "kernels/cuda/attention.h"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr size_t kPatternElements = size_t{8} << 20;
 
-}  // namespace
+}   // namespace
 
 std::unique_ptr<cuda::CudaLinear> ModelBench::make_linear(int64_t out, int64_t in, LinearKind kind) {
     auto linear = std::make_unique<cuda::CudaLinear>(context_, kind);
@@ -26,7 +27,8 @@ std::unique_ptr<cuda::CudaLinear> ModelBench::make_linear(int64_t out, int64_t i
     return linear;
 }
 
-ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random) : shape_(shape), random_(random) {
+ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random)
+    : shape_(shape), random_(random) {
     require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
     auto context = cuda::LinearContext::create(0, max_rows, false);
     if (!context.ok()) {
@@ -35,7 +37,8 @@ ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_r
     }
     context_ = context.value();
     context_->gemm()->tune_new_shapes(6);
-    pattern_ = std::make_unique<DeviceArray<__nv_bfloat16>>(random_values<__nv_bfloat16>(random, kPatternElements, 0.02f));
+    pattern_ =
+        std::make_unique<DeviceArray<__nv_bfloat16>>(random_values<__nv_bfloat16>(random, kPatternElements, 0.02f));
     layout_ = {DType::bf16, 1, shape.kv_heads, shape.head_dim, 16, static_cast<int32_t>(max_kv_tokens / 16 + 1)};
     const size_t cache_bytes = layout_.layer_bytes(), pattern_bytes = kPatternElements * 2;
     for (int i = 0; i < shape.layers; ++i) {
@@ -46,13 +49,15 @@ ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_r
         layer.down = make_linear(shape.hidden, shape.ffn, LinearKind::stacked);
         require(cudaMalloc(&layer.cache, cache_bytes), "cache");
         for (size_t at = 0; at < cache_bytes; at += pattern_bytes) {
-            require(cudaMemcpyAsync(static_cast<uint8_t*>(layer.cache) + at, pattern_->data(), std::min(pattern_bytes, cache_bytes - at),
-                                    cudaMemcpyDeviceToDevice, stream_), "cache");
+            require(cudaMemcpyAsync(static_cast<uint8_t*>(layer.cache) + at, pattern_->data(),
+                                    std::min(pattern_bytes, cache_bytes - at), cudaMemcpyDeviceToDevice, stream_),
+                    "cache");
         }
         layers_.push_back(std::move(layer));
     }
     head_ = make_linear(shape.vocab, shape.hidden, LinearKind::head);
-    auto embedding = cuda::make_cuda_embedding(context_, {nullptr, DType::bf16, shape.vocab, shape.hidden}, head_.get());
+    auto embedding =
+        cuda::make_cuda_embedding(context_, {nullptr, DType::bf16, shape.vocab, shape.hidden}, head_.get());
     embedding_ = std::move(embedding).value();
     const auto rows = static_cast<size_t>(max_rows);
     const auto width = static_cast<size_t>(shape.heads * shape.head_dim);
@@ -60,8 +65,10 @@ ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_r
     attended_ = std::make_unique<DeviceArray<__nv_bfloat16>>(rows * width);
     wide_ = std::make_unique<DeviceArray<__nv_bfloat16>>(rows * static_cast<size_t>(shape.ffn));
     hidden_ = std::make_unique<DeviceArray<float>>(rows * static_cast<size_t>(shape.hidden));
-    norm_ = std::make_unique<DeviceArray<float>>(random_values<float>(random, static_cast<size_t>(std::max(shape.hidden, shape.ffn)), 0.1f, 1.0f));
-    bias_ = std::make_unique<DeviceArray<float>>(random_values<float>(random, static_cast<size_t>(shape.heads + 2 * shape.kv_heads) * 128, 0.1f));
+    norm_ = std::make_unique<DeviceArray<float>>(
+        random_values<float>(random, static_cast<size_t>(std::max(shape.hidden, shape.ffn)), 0.1f, 1.0f));
+    bias_ = std::make_unique<DeviceArray<float>>(
+        random_values<float>(random, static_cast<size_t>(shape.heads + 2 * shape.kv_heads) * 128, 0.1f));
     frequencies_ = std::make_unique<DeviceArray<float>>(std::vector<float>(128, 0.01f));
     logits_ = std::make_unique<DeviceArray<float>>(size_t{256} * static_cast<size_t>(shape.vocab));
     slots_ = std::make_unique<DeviceArray<int32_t>>(512);
@@ -81,7 +88,8 @@ void ModelBench::enqueue(const StepBuilder& step, Part part) {
     const int rows = step.padded_rows(), samples = step.capacity().max_samples;
     const auto does = [part](Part p) { return part == Part::all || part == p; };
     const NormParams norm{norm_->data(), 1e-6f, NormStyle::plain};
-    if (does(Part::all)) require(cuda::run_embed(stream_, {in, rows, embedding_.get(), slots_->data(), 1.0f, hidden_->data()}), "embed");
+    if (does(Part::all))
+        require(cuda::run_embed(stream_, {in, rows, embedding_.get(), slots_->data(), 1.0f, hidden_->data()}), "embed");
     for (const Layer& layer : layers_) {
         AttentionInputParams a;
         a.in = in;
@@ -108,17 +116,25 @@ void ModelBench::enqueue(const StepBuilder& step, Part part) {
         t.out = attended_->data();
         if (does(Part::attention)) require(cuda::run_attention(stream_, t, context_->num_sms()), "attention");
         if (does(Part::output)) {
-            require(cuda::run_linear_residual(stream_, {in, rows, attended_->data(), layer.output.get(), nullptr, {}, hidden_->data()}), "output");
+            require(cuda::run_linear_residual(
+                        stream_, {in, rows, attended_->data(), layer.output.get(), nullptr, {}, hidden_->data()}),
+                    "output");
         }
         if (does(Part::mlp)) {
-            require(cuda::run_mlp_input(stream_, {in, rows, hidden_->data(), norm, layer.gate_up.get(), Activation::silu, wide_->data()}), "mlp");
+            require(cuda::run_mlp_input(stream_, {in, rows, hidden_->data(), norm, layer.gate_up.get(),
+                                                  Activation::silu, wide_->data()}),
+                    "mlp");
         }
         if (does(Part::down)) {
-            require(cuda::run_linear_residual(stream_, {in, rows, wide_->data(), layer.down.get(), nullptr, {}, hidden_->data()}), "down");
+            require(cuda::run_linear_residual(
+                        stream_, {in, rows, wide_->data(), layer.down.get(), nullptr, {}, hidden_->data()}),
+                    "down");
         }
     }
     if (!does(Part::head)) return;
-    require(cuda::run_logits(stream_, {in, samples, hidden_->data(), norm, head_.get(), 0.0f, logits_->data(), shape_.vocab}), "logits");
+    require(cuda::run_logits(stream_,
+                             {in, samples, hidden_->data(), norm, head_.get(), 0.0f, logits_->data(), shape_.vocab}),
+            "logits");
     SampleParams s;
     s.in = in;
     s.samples = samples;
@@ -165,4 +181,4 @@ ModelBench::Timing ModelBench::time(const std::vector<SegmentShape>& segments, P
     return {static_cast<double>(ms[ms.size() / 2]), static_cast<int>(nodes)};
 }
 
-}  // namespace takt::check
+}   // namespace takt::check

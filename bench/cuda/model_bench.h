@@ -1,4 +1,5 @@
-// A whole forward of a Qwen2.5 shape with random weights over the CUDA operations, captured as graphs and timed. Host code.
+// A whole forward of a Qwen2.5 shape with random weights over the CUDA operations, captured as graphs and timed. Host
+// code.
 #pragma once
 
 #include <functional>
@@ -58,4 +59,4 @@ private:
     double weight_bytes_ = 0;
 };
 
-}  // namespace takt::check
+}   // namespace takt::check

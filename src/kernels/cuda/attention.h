@@ -9,4 +9,4 @@ namespace takt::cuda {
 
 Status run_attention(cudaStream_t stream, const AttentionParams& params, int32_t num_sms);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

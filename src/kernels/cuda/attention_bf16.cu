@@ -34,4 +34,4 @@ Status run_attention(cudaStream_t stream, const AttentionParams& p, int32_t num_
     return {kStatusUnsupported, "CUDA: KV types are f16 and bf16 in this version"};
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,5 +1,6 @@
-// Decode attention: a block of four warps an item, the warps take 16-token tiles in turn, each with its own ring of asynchronous
-// copies and its own softmax, so that nothing synchronises until the item ends. Query heads of one KV head fill the MMA's rows.
+// Decode attention: a block of four warps an item, the warps take 16-token tiles in turn, each with its own ring of
+// asynchronous copies and its own softmax, so that nothing synchronises until the item ends. Query heads of one KV head
+// fill the MMA's rows.
 #pragma once
 
 #include "kernels/cuda/attention_tile.cuh"
@@ -12,7 +13,8 @@ constexpr int kDecodeStages = 3;
 
 template <int kHeadDim>
 constexpr size_t decode_shared_bytes() {
-    return static_cast<size_t>(kDecodeWarps) * kDecodeStages * 2 * 16 * TileShape<kHeadDim>::kRowBytes + 16 * kHeadDim * 4;
+    return static_cast<size_t>(kDecodeWarps) * kDecodeStages * 2 * 16 * TileShape<kHeadDim>::kRowBytes +
+           16 * kHeadDim * 4;
 }
 
 /// Starts the copies of the 16 keys and values from `token` on; tokens past the item's end become zeros.
@@ -40,8 +42,9 @@ __device__ __forceinline__ void decode_load(const AttentionArguments& a, const I
 }
 
 template <class T, int kHeadDim>
-__device__ __forceinline__ void decode_tile(const AttentionArguments& a, const ItemView& v, const uint32_t (&q)[kHeadDim / 16][4], int token,
-                                            const int (&position)[2], uint32_t stage, float (&maximum)[2], float (&sum)[2],
+__device__ __forceinline__ void decode_tile(const AttentionArguments& a, const ItemView& v,
+                                            const uint32_t (&q)[kHeadDim / 16][4], int token, const int (&position)[2],
+                                            uint32_t stage, float (&maximum)[2], float (&sum)[2],
                                             float (&out)[kHeadDim / 8][4]) {
     float s[2][4] = {};
     score_16<T, kHeadDim>(s[0], s[1], q, stage);
@@ -55,15 +58,15 @@ __device__ __forceinline__ void decode_tile(const AttentionArguments& a, const I
         }
     }
     softmax_step<2, kHeadDim>(s, maximum, sum, out);
-    const uint32_t p[4] = {pack_pair<T>(s[0][0], s[0][1]), pack_pair<T>(s[0][2], s[0][3]), pack_pair<T>(s[1][0], s[1][1]),
-                           pack_pair<T>(s[1][2], s[1][3])};
+    const uint32_t p[4] = {pack_pair<T>(s[0][0], s[0][1]), pack_pair<T>(s[0][2], s[0][3]),
+                           pack_pair<T>(s[1][0], s[1][1]), pack_pair<T>(s[1][2], s[1][3])};
     weigh_16<T, kHeadDim>(out, p, stage + 16 * TileShape<kHeadDim>::kRowBytes);
 }
 
 /// Sums the four warps' results into `total` [16][kHeadDim]; returns each row's maximum and sum through `stats`.
 template <int kHeadDim>
-__device__ __forceinline__ void merge_warps(float* total, float (*stats)[16][2], const float (&maximum)[2], float (&sum)[2],
-                                            const float (&out)[kHeadDim / 8][4]) {
+__device__ __forceinline__ void merge_warps(float* total, float (*stats)[16][2], const float (&maximum)[2],
+                                            float (&sum)[2], const float (&out)[kHeadDim / 8][4]) {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -101,7 +104,8 @@ __device__ __forceinline__ void merge_warps(float* total, float (*stats)[16][2],
 }
 
 template <class T, int kHeadDim>
-__device__ __forceinline__ void decode_finish(const AttentionArguments& a, const ItemView& v, const float* total, float (*stats)[16][2]) {
+__device__ __forceinline__ void decode_finish(const AttentionArguments& a, const ItemView& v, const float* total,
+                                              float (*stats)[16][2]) {
     for (int i = static_cast<int>(threadIdx.x); i < v.w.num_rows * (kHeadDim / 4); i += kDecodeThreads) {
         const int m = i / (kHeadDim / 4), column = i % (kHeadDim / 4) * 4;
         float most = kMinusInfinity, sum = 0;
@@ -110,7 +114,8 @@ __device__ __forceinline__ void decode_finish(const AttentionArguments& a, const
         float4 x = *reinterpret_cast<const float4*>(total + m * kHeadDim + column);
         if (v.w.partial < 0) {
             const float inverse = sum > 0 ? 1.0f / sum : 0.0f;
-            write_output(a, v, m, kHeadDim, column, make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse));
+            write_output(a, v, m, kHeadDim, column,
+                         make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse));
         } else {
             float* row = a.partials + (int64_t{v.w.partial} + m) * (kHeadDim + kPartialExtra);
             __stcg(reinterpret_cast<float4*>(row + column), x);
@@ -147,7 +152,8 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
             __syncwarp();
             if (next < tiles) decode_load<kHeadDim>(a, v, v.w.kv_begin + next * 16, ring + load_stage * kStageBytes);
             copy_async_commit();
-            decode_tile<T, kHeadDim>(a, v, q, v.w.kv_begin + tile * 16, position, shared_address(ring + stage * kStageBytes), maximum, sum, out);
+            decode_tile<T, kHeadDim>(a, v, q, v.w.kv_begin + tile * 16, position,
+                                     shared_address(ring + stage * kStageBytes), maximum, sum, out);
             stage = stage + 1 == kDecodeStages ? 0 : stage + 1;
             load_stage = load_stage + 1 == kDecodeStages ? 0 : load_stage + 1;
         }
@@ -158,4 +164,4 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
     }
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

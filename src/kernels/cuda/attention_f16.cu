@@ -7,4 +7,4 @@ Status launch_attention_f16(cudaStream_t stream, const AttentionArguments& a, in
     return launch_attention<__half>(stream, a, blocks, head_dim);
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

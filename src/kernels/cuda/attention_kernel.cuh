@@ -1,5 +1,6 @@
-// One launch for decode and prefill rows: a block does its decode items, then its prefill items, each with its own tile shape.
-// Two blocks fit on a multiprocessor. Instantiated once a KV type (attention_bf16.cu, attention_f16.cu) for each head dimension.
+// One launch for decode and prefill rows: a block does its decode items, then its prefill items, each with its own tile
+// shape. Two blocks fit on a multiprocessor. Instantiated once a KV type (attention_bf16.cu, attention_f16.cu) for each
+// head dimension.
 #pragma once
 
 #include <algorithm>
@@ -45,4 +46,4 @@ Status launch_attention(cudaStream_t stream, const AttentionArguments& a, int bl
 Status launch_attention_bf16(cudaStream_t stream, const AttentionArguments& a, int blocks, int head_dim);
 Status launch_attention_f16(cudaStream_t stream, const AttentionArguments& a, int blocks, int head_dim);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -11,14 +11,16 @@ int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 struct Planner {
     const AttentionPlanParams& p;
-    int32_t group;       // query heads a KV head
-    int32_t slots;       // blocks of the grid
+    int32_t group;   // query heads a KV head
+    int32_t slots;   // blocks of the grid
     int32_t num_work = 0;
     int32_t partial_rows = 0;
     bool overflow = false;
 
     [[nodiscard]] const SegmentInput& segment(int32_t s) const { return p.host.segments[s]; }
-    [[nodiscard]] bool is_decode(int32_t s) const { return !p.deterministic && segment(s).num_rows * group <= kDecodeRows; }
+    [[nodiscard]] bool is_decode(int32_t s) const {
+        return !p.deterministic && segment(s).num_rows * group <= kDecodeRows;
+    }
     [[nodiscard]] int32_t decode_tiles() const { return ceil_div(group, kDecodeRows); }
 
     /// First position that rows from `row` on can see, a multiple of 64.
@@ -28,7 +30,8 @@ struct Planner {
     }
 
     /// Items of one result: `splits` ranges of [low, high) in whole units of 64.
-    void emit(int32_t s, int32_t kv_head, int32_t m_begin, int32_t m_count, int32_t low, int32_t high, int32_t splits, int32_t rows_a_partial) {
+    void emit(int32_t s, int32_t kv_head, int32_t m_begin, int32_t m_count, int32_t low, int32_t high, int32_t splits,
+              int32_t rows_a_partial) {
         const int32_t units = ceil_div(high - low, kDecodeUnit);
         splits = std::clamp(splits, 1, std::min(units, kMaxSplits));
         if (num_work + splits > p.capacity.max_work) {
@@ -44,7 +47,8 @@ struct Planner {
             w.row_begin = m_begin;
             w.num_rows = m_count;
             w.kv_begin = low + static_cast<int32_t>(static_cast<int64_t>(units) * i / splits) * kDecodeUnit;
-            w.kv_end = std::min(high, low + static_cast<int32_t>(static_cast<int64_t>(units) * (i + 1) / splits) * kDecodeUnit);
+            w.kv_end = std::min(
+                high, low + static_cast<int32_t>(static_cast<int64_t>(units) * (i + 1) / splits) * kDecodeUnit);
             w.partial = splits > 1 ? partial_rows : -1;
             w.group = first | (splits << kSplitShift);
             if (splits > 1) partial_rows += rows_a_partial;
@@ -96,7 +100,8 @@ struct Planner {
             const int32_t low = kv_low(s, 0), high = g.position_begin + g.num_rows, all = g.num_rows * group;
             for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
                 for (int32_t m = 0; m < all; m += kDecodeRows) {
-                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high, ceil_div(ceil_div(high - low, kDecodeUnit), best), kDecodeRows);
+                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high,
+                         ceil_div(ceil_div(high - low, kDecodeUnit), best), kDecodeRows);
                 }
             }
         }
@@ -124,7 +129,8 @@ struct Planner {
         const auto size = static_cast<int32_t>(std::max<int64_t>(4, (units + slots - 1) / slots));
         visit([&](int32_t s, int32_t m, int32_t count, int32_t low, int32_t high) {
             for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
-                emit(s, h, m, count, low, high, split ? ceil_div(ceil_div(high - low, kDecodeUnit), size) : 1, kPrefillRows);
+                emit(s, h, m, count, low, high, split ? ceil_div(ceil_div(high - low, kDecodeUnit), size) : 1,
+                     kPrefillRows);
             }
         });
     }
@@ -132,7 +138,7 @@ struct Planner {
     std::array<int32_t, 1024> loads{};
 };
 
-}  // namespace
+}   // namespace
 
 Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
     Planner planner{p, p.num_heads / p.kv.num_kv_heads, std::min(2 * num_sms, 1024)};
@@ -147,13 +153,15 @@ Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
 int32_t max_attention_work(const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t num_sms) {
     const int32_t group = num_heads / kv.num_kv_heads;
     const int32_t decode = segments * kv.num_kv_heads * ceil_div(group, kDecodeRows) + 4 * 2 * num_sms * 2;
-    const auto prefill = static_cast<int32_t>(int64_t{rows} * group / kPrefillRows + segments) * kv.num_kv_heads + kMaxPrefillSplits;
+    const auto prefill =
+        static_cast<int32_t>(int64_t{rows} * group / kPrefillRows + segments) * kv.num_kv_heads + kMaxPrefillSplits;
     return decode + prefill;
 }
 
 size_t attention_scratch_bytes(const KvLayout& kv, int32_t max_work) {
-    const size_t rows = static_cast<size_t>(max_work) * kDecodeRows + static_cast<size_t>(kMaxPrefillSplits) * kPrefillRows;
+    const size_t rows =
+        static_cast<size_t>(max_work) * kDecodeRows + static_cast<size_t>(kMaxPrefillSplits) * kPrefillRows;
     return rows * static_cast<size_t>(kv.head_dim + kPartialExtra) * sizeof(float);
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

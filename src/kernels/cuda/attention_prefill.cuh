@@ -1,5 +1,6 @@
-// Prefill attention over the paged cache: 64 packed query rows a block, 16 a warp, key and value tiles of 64 tokens shared by the
-// four warps and loaded one tile ahead. Tiles lie at absolute multiples of 64 positions, so a row's sums do not depend on its slice.
+// Prefill attention over the paged cache: 64 packed query rows a block, 16 a warp, key and value tiles of 64 tokens
+// shared by the four warps and loaded one tile ahead. Tiles lie at absolute multiples of 64 positions, so a row's sums
+// do not depend on its slice.
 #pragma once
 
 #include "kernels/cuda/attention_tile.cuh"
@@ -17,7 +18,8 @@ constexpr size_t prefill_shared_bytes() {
 }
 
 template <int kHeadDim>
-__device__ __forceinline__ void prefill_load(const AttentionArguments& a, const ItemView& v, int token, uint8_t* stage) {
+__device__ __forceinline__ void prefill_load(const AttentionArguments& a, const ItemView& v, int token,
+                                             uint8_t* stage) {
     using Shape = TileShape<kHeadDim>;
     const int32_t* table = a.block_ids + v.s.table_begin;
 #pragma unroll 4
@@ -34,14 +36,16 @@ __device__ __forceinline__ void prefill_load(const AttentionArguments& a, const 
 }
 
 template <class T, int kHeadDim>
-__device__ __forceinline__ void prefill_tile(const AttentionArguments& a, const ItemView& v, const uint32_t (&q)[kHeadDim / 16][4], int token,
-                                             const int (&position)[2], bool masks, uint32_t stage, float (&maximum)[2], float (&sum)[2],
+__device__ __forceinline__ void prefill_tile(const AttentionArguments& a, const ItemView& v,
+                                             const uint32_t (&q)[kHeadDim / 16][4], int token, const int (&position)[2],
+                                             bool masks, uint32_t stage, float (&maximum)[2], float (&sum)[2],
                                              float (&out)[kHeadDim / 8][4]) {
     constexpr int kRow = TileShape<kHeadDim>::kRowBytes;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float s[8][4] = {};
 #pragma unroll
-    for (int n = 0; n < 4; ++n) score_16<T, kHeadDim>(s[2 * n], s[2 * n + 1], q, stage + static_cast<uint32_t>(n * 16 * kRow));
+    for (int n = 0; n < 4; ++n)
+        score_16<T, kHeadDim>(s[2 * n], s[2 * n + 1], q, stage + static_cast<uint32_t>(n * 16 * kRow));
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -55,14 +59,16 @@ __device__ __forceinline__ void prefill_tile(const AttentionArguments& a, const 
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
         const uint32_t p[4] = {pack_pair<T>(s[2 * n][0], s[2 * n][1]), pack_pair<T>(s[2 * n][2], s[2 * n][3]),
-                               pack_pair<T>(s[2 * n + 1][0], s[2 * n + 1][1]), pack_pair<T>(s[2 * n + 1][2], s[2 * n + 1][3])};
+                               pack_pair<T>(s[2 * n + 1][0], s[2 * n + 1][1]),
+                               pack_pair<T>(s[2 * n + 1][2], s[2 * n + 1][3])};
         weigh_16<T, kHeadDim>(out, p, stage + static_cast<uint32_t>((kPrefillTokens + n * 16) * kRow));
     }
 }
 
 template <class T, int kHeadDim>
-__device__ __forceinline__ void prefill_finish(const AttentionArguments& a, const ItemView& v, int m0, const float (&maximum)[2],
-                                               float (&sum)[2], const float (&out)[kHeadDim / 8][4]) {
+__device__ __forceinline__ void prefill_finish(const AttentionArguments& a, const ItemView& v, int m0,
+                                               const float (&maximum)[2], float (&sum)[2],
+                                               const float (&out)[kHeadDim / 8][4]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -72,10 +78,12 @@ __device__ __forceinline__ void prefill_finish(const AttentionArguments& a, cons
         if (m >= v.w.num_rows) continue;
         if (v.w.partial < 0) {
             const float inverse = sum[r] > 0 ? 1.0f / sum[r] : 0.0f;
-            __nv_bfloat16* to = a.out + (static_cast<int64_t>(v.row(m)) * a.num_heads + v.head(m)) * kHeadDim + lane % 4 * 2;
+            __nv_bfloat16* to =
+                a.out + (static_cast<int64_t>(v.row(m)) * a.num_heads + v.head(m)) * kHeadDim + lane % 4 * 2;
 #pragma unroll
             for (int d = 0; d < kHeadDim / 8; ++d) {
-                *reinterpret_cast<uint32_t*>(to + d * 8) = pack_pair<__nv_bfloat16>(out[d][2 * r] * inverse, out[d][2 * r + 1] * inverse);
+                *reinterpret_cast<uint32_t*>(to + d * 8) =
+                    pack_pair<__nv_bfloat16>(out[d][2 * r] * inverse, out[d][2 * r + 1] * inverse);
             }
         } else {
             float* row = a.partials + (int64_t{v.w.partial} + m) * (kHeadDim + kPartialExtra);
@@ -97,7 +105,8 @@ __device__ __forceinline__ void attend_prefill(const AttentionArguments& a, uint
     constexpr int kStageBytes = 2 * kPrefillTokens * TileShape<kHeadDim>::kRowBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, m0 = warp * 16;
     const int num_items = a.header->num_work;
-    for (int item = static_cast<int>(a.header->reserved) + static_cast<int>(blockIdx.x); item < num_items; item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(a.header->reserved) + static_cast<int>(blockIdx.x); item < num_items;
+         item += static_cast<int>(gridDim.x)) {
         const ItemView v = view_item(a, item);
         const int tiles = (v.w.kv_end - v.w.kv_begin + kPrefillTokens - 1) / kPrefillTokens;
         prefill_load<kHeadDim>(a, v, v.w.kv_begin, memory);
@@ -117,7 +126,8 @@ __device__ __forceinline__ void attend_prefill(const AttentionArguments& a, uint
             }
             const bool masks = token + kPrefillTokens > min(first_position + 1, v.w.kv_end) ||
                                (a.window > 0 && token <= last_position - a.window);
-            prefill_tile<T, kHeadDim>(a, v, q, token, position, masks, shared_address(memory + tile % kStages * kStageBytes), maximum, sum, out);
+            prefill_tile<T, kHeadDim>(a, v, q, token, position, masks,
+                                      shared_address(memory + tile % kStages * kStageBytes), maximum, sum, out);
             if (kStages == 1) {
                 __syncthreads();
                 if (tile + 1 < tiles) prefill_load<kHeadDim>(a, v, token + kPrefillTokens, memory);
@@ -129,4 +139,4 @@ __device__ __forceinline__ void attend_prefill(const AttentionArguments& a, uint
     }
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,5 +1,5 @@
-// Device pieces that decode and prefill attention share: the arguments, query fragments, masked scores, online softmax, paged
-// loads of keys and values, and the combination of partial results by the block that finishes last.
+// Device pieces that decode and prefill attention share: the arguments, query fragments, masked scores, online softmax,
+// paged loads of keys and values, and the combination of partial results by the block that finishes last.
 #pragma once
 
 #include "kernels/cuda/attention_plan.h"
@@ -14,7 +14,7 @@ struct AttentionArguments {
     const int32_t* block_ids;
     const __nv_bfloat16* q;
     const uint8_t* kv_layer;
-    float* partials;                 // [rows][head_dim + 4]: weighted values, then maximum and sum
+    float* partials;   // [rows][head_dim + 4]: weighted values, then maximum and sum
     __nv_bfloat16* out;
     int64_t block_stride, kv_stride, head_stride;
     float scale_log2, scale, soft_cap;
@@ -26,9 +26,10 @@ constexpr float kMinusInfinity = -1e30f;
 
 template <int kHeadDim>
 struct TileShape {
-    static constexpr int kRowBytes = kHeadDim * 2 + 16;   // a padded row: eight rows lie in eight different banks groups
-    static constexpr int kChunks = kHeadDim / 8;          // of 16 bytes
-    static constexpr int kSteps = kHeadDim / 16;          // of the K axis of q.k
+    static constexpr int kRowBytes =
+        kHeadDim * 2 + 16;                         // a padded row: eight rows lie in eight different banks groups
+    static constexpr int kChunks = kHeadDim / 8;   // of 16 bytes
+    static constexpr int kSteps = kHeadDim / 16;   // of the K axis of q.k
 };
 
 /// One item, its segment and the packed row's place.
@@ -64,13 +65,15 @@ __device__ __forceinline__ uint32_t query_pair(const __nv_bfloat16* at) {
 
 /// The 16 packed rows from `m0` on as A fragments; rows past the item are zero.
 template <class T, int kHeadDim>
-__device__ __forceinline__ void load_queries(uint32_t (&q)[kHeadDim / 16][4], const AttentionArguments& a, const ItemView& v, int m0) {
+__device__ __forceinline__ void load_queries(uint32_t (&q)[kHeadDim / 16][4], const AttentionArguments& a,
+                                             const ItemView& v, int m0) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int m = m0 + lane / 4 + half * 8;
         const bool real = m < v.w.num_rows;
-        const __nv_bfloat16* row = real ? a.q + (static_cast<int64_t>(v.row(m)) * a.num_heads + v.head(m)) * kHeadDim : a.q;
+        const __nv_bfloat16* row =
+            real ? a.q + (static_cast<int64_t>(v.row(m)) * a.num_heads + v.head(m)) * kHeadDim : a.q;
 #pragma unroll
         for (int k = 0; k < kHeadDim / 16; ++k) {
             q[k][half] = real ? query_pair<T>(row + k * 16 + lane % 4 * 2) : 0u;
@@ -81,9 +84,11 @@ __device__ __forceinline__ void load_queries(uint32_t (&q)[kHeadDim / 16][4], co
 
 /// scores[n] += q k^T for 16 tokens (two n-tiles) whose rows start at shared address `keys`.
 template <class T, int kHeadDim>
-__device__ __forceinline__ void score_16(float (&s0)[4], float (&s1)[4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t keys) {
+__device__ __forceinline__ void score_16(float (&s0)[4], float (&s1)[4], const uint32_t (&q)[kHeadDim / 16][4],
+                                         uint32_t keys) {
     const int lane = static_cast<int>(threadIdx.x) % 32, which = lane / 8;
-    const uint32_t at = keys + static_cast<uint32_t>((lane % 8 + (which >> 1) * 8) * TileShape<kHeadDim>::kRowBytes + (which & 1) * 16);
+    const uint32_t at =
+        keys + static_cast<uint32_t>((lane % 8 + (which >> 1) * 8) * TileShape<kHeadDim>::kRowBytes + (which & 1) * 16);
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
         uint32_t b[4];
@@ -97,7 +102,8 @@ __device__ __forceinline__ void score_16(float (&s0)[4], float (&s1)[4], const u
 template <class T, int kHeadDim>
 __device__ __forceinline__ void weigh_16(float (&out)[kHeadDim / 8][4], const uint32_t (&p)[4], uint32_t values) {
     const int lane = static_cast<int>(threadIdx.x) % 32, which = lane / 8;
-    const uint32_t at = values + static_cast<uint32_t>((lane % 8 + (which & 1) * 8) * TileShape<kHeadDim>::kRowBytes + (which >> 1) * 16);
+    const uint32_t at = values + static_cast<uint32_t>((lane % 8 + (which & 1) * 8) * TileShape<kHeadDim>::kRowBytes +
+                                                       (which >> 1) * 16);
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; ++d) {
         uint32_t b[4];
@@ -121,7 +127,8 @@ __device__ __forceinline__ bool is_seen(const AttentionArguments& a, int token, 
 
 /// Maximum, sum and rescaling of two rows (g and g + 8 of a 16-row tile) over kTiles n-tiles of scores; s becomes p.
 template <int kTiles, int kHeadDim>
-__device__ __forceinline__ void softmax_step(float (&s)[kTiles][4], float (&maximum)[2], float (&sum)[2], float (&out)[kHeadDim / 8][4]) {
+__device__ __forceinline__ void softmax_step(float (&s)[kTiles][4], float (&maximum)[2], float (&sum)[2],
+                                             float (&out)[kHeadDim / 8][4]) {
     float scale[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -153,7 +160,8 @@ __device__ __forceinline__ void softmax_step(float (&s)[kTiles][4], float (&maxi
 }
 
 /// Writes a float4 of a packed row's result: normalised bf16 output.
-__device__ __forceinline__ void write_output(const AttentionArguments& a, const ItemView& v, int m, int head_dim, int column, float4 x) {
+__device__ __forceinline__ void write_output(const AttentionArguments& a, const ItemView& v, int m, int head_dim,
+                                             int column, float4 x) {
     __nv_bfloat16* to = a.out + (static_cast<int64_t>(v.row(m)) * a.num_heads + v.head(m)) * head_dim + column;
     *reinterpret_cast<uint2*>(to) = make_uint2(pack_pair<__nv_bfloat16>(x.x, x.y), pack_pair<__nv_bfloat16>(x.z, x.w));
 }
@@ -161,7 +169,8 @@ __device__ __forceinline__ void write_output(const AttentionArguments& a, const 
 /// Counts this item as finished; true in all threads of the block that finished last.
 __device__ __forceinline__ bool finishes_last(const AttentionArguments& a, const ItemView& v) {
     __shared__ int last;
-    const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift), first = v.w.group & ((1 << kSplitShift) - 1);
+    const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift),
+              first = v.w.group & ((1 << kSplitShift) - 1);
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -178,14 +187,16 @@ __device__ __forceinline__ bool finishes_last(const AttentionArguments& a, const
 /// Combines the group's partial results in the order of their positions.
 template <int kHeadDim, int kThreads>
 __device__ void combine_partials(const AttentionArguments& a, const ItemView& v, int rows_a_partial) {
-    const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift), first = v.w.group & ((1 << kSplitShift) - 1);
+    const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift),
+              first = v.w.group & ((1 << kSplitShift) - 1);
     const int64_t base = __ldcg(&a.work[first].partial);
     constexpr int kStride = kHeadDim + kPartialExtra;
     for (int i = static_cast<int>(threadIdx.x); i < v.w.num_rows * (kHeadDim / 4); i += kThreads) {
         const int m = i / (kHeadDim / 4), column = i % (kHeadDim / 4) * 4;
         float most = kMinusInfinity;
 #pragma unroll 4
-        for (int s = 0; s < splits; ++s) most = fmaxf(most, __ldcg(a.partials + (base + int64_t{s} * rows_a_partial + m) * kStride + kHeadDim));
+        for (int s = 0; s < splits; ++s)
+            most = fmaxf(most, __ldcg(a.partials + (base + int64_t{s} * rows_a_partial + m) * kStride + kHeadDim));
         float4 sum = make_float4(0, 0, 0, 0);
         float total = 0;
 #pragma unroll 4
@@ -201,8 +212,9 @@ __device__ void combine_partials(const AttentionArguments& a, const ItemView& v,
             sum.w += weight * x.w;
         }
         const float inverse = total > 0 ? 1.0f / total : 0.0f;
-        write_output(a, v, m, kHeadDim, column, make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
+        write_output(a, v, m, kHeadDim, column,
+                     make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
     }
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

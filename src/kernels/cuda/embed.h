@@ -10,4 +10,4 @@ namespace takt::cuda {
 /// The first operation of a step: it waits for everything before it.
 Status run_embed(cudaStream_t stream, const EmbedParams& params);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

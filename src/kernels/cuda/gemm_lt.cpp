@@ -1,4 +1,5 @@
-// Loads cuBLASLt by name, keeps one plan a shape. Column-major library: y^T = weight x^T, so the library's m is our out.
+// Loads cuBLASLt by name, keeps one plan a shape. Column-major library: y^T = weight x^T, so the library's m is our
+// out.
 #include "kernels/cuda/gemm_lt.h"
 
 #include <cublasLt.h>
@@ -16,10 +17,11 @@ constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kMaxCandidates = 16;
 
 Status lt_status(cublasStatus_t s) {
-    return s == CUBLAS_STATUS_SUCCESS ? Status{} : Status{static_cast<int32_t>(s) + 20000, "CUDA: cuBLASLt refused a product"};
+    return s == CUBLAS_STATUS_SUCCESS ? Status{}
+                                      : Status{static_cast<int32_t>(s) + 20000, "CUDA: cuBLASLt refused a product"};
 }
 
-}  // namespace
+}   // namespace
 
 struct LtGemm::Library {
     void* handle = nullptr;
@@ -50,7 +52,8 @@ struct LtGemm::Library {
                find(matmul, "cublasLtMatmul") && find(heuristic, "cublasLtMatmulAlgoGetHeuristic") &&
                find(desc_create, "cublasLtMatmulDescCreate") && find(desc_destroy, "cublasLtMatmulDescDestroy") &&
                find(desc_set, "cublasLtMatmulDescSetAttribute") && find(layout_create, "cublasLtMatrixLayoutCreate") &&
-               find(layout_destroy, "cublasLtMatrixLayoutDestroy") && find(preference_create, "cublasLtMatmulPreferenceCreate") &&
+               find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+               find(preference_create, "cublasLtMatmulPreferenceCreate") &&
                find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
                find(preference_set, "cublasLtMatmulPreferenceSetAttribute") && create(&lt) == CUBLAS_STATUS_SUCCESS;
     }
@@ -102,18 +105,19 @@ Result<LtGemm::Plan*> LtGemm::plan_for(const Product& p) {
     const auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
     cublasLtMatmulPreference_t preference = nullptr;
     const size_t workspace = kWorkspaceBytes;
-    bool ok = l.desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-              l.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)) == CUBLAS_STATUS_SUCCESS &&
-              l.layout_create(&plan->a, CUDA_R_16BF, u(p.in), u(p.out), p.weight_stride) == CUBLAS_STATUS_SUCCESS &&
-              l.layout_create(&plan->b, CUDA_R_16BF, u(p.in), u(p.rows), p.x_stride) == CUBLAS_STATUS_SUCCESS &&
-              l.layout_create(&plan->c, out_type, u(p.out), u(p.rows), p.y_stride) == CUBLAS_STATUS_SUCCESS &&
-              l.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
-              l.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)) ==
-                  CUBLAS_STATUS_SUCCESS;
+    bool ok =
+        l.desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+        l.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)) == CUBLAS_STATUS_SUCCESS &&
+        l.layout_create(&plan->a, CUDA_R_16BF, u(p.in), u(p.out), p.weight_stride) == CUBLAS_STATUS_SUCCESS &&
+        l.layout_create(&plan->b, CUDA_R_16BF, u(p.in), u(p.rows), p.x_stride) == CUBLAS_STATUS_SUCCESS &&
+        l.layout_create(&plan->c, out_type, u(p.out), u(p.rows), p.y_stride) == CUBLAS_STATUS_SUCCESS &&
+        l.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
+        l.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)) ==
+            CUBLAS_STATUS_SUCCESS;
     int found = 0;
     plan->candidates.resize(kMaxCandidates);
-    ok = ok && l.heuristic(l.lt, plan->desc, plan->a, plan->b, plan->c, plan->c, preference, kMaxCandidates, plan->candidates.data(),
-                           &found) == CUBLAS_STATUS_SUCCESS;
+    ok = ok && l.heuristic(l.lt, plan->desc, plan->a, plan->b, plan->c, plan->c, preference, kMaxCandidates,
+                           plan->candidates.data(), &found) == CUBLAS_STATUS_SUCCESS;
     if (preference != nullptr) l.preference_destroy(preference);
     if (!ok || found == 0) return Error{"CUDA: cuBLASLt has no algorithm for a linear layer"};
     plan->candidates.resize(static_cast<size_t>(found));
@@ -123,8 +127,8 @@ Result<LtGemm::Plan*> LtGemm::plan_for(const Product& p) {
 Status LtGemm::execute(cudaStream_t stream, const Product& p, const Plan& plan) {
     const float one = 1.0f, beta = p.add ? 1.0f : 0.0f;
     const auto& chosen = plan.candidates[static_cast<size_t>(plan.chosen)];
-    return lt_status(library_->matmul(library_->lt, plan.desc, &one, p.weight, plan.a, p.x, plan.b, &beta, p.y, plan.c, p.y, plan.c,
-                                      &chosen.algo, workspace_, kWorkspaceBytes, stream));
+    return lt_status(library_->matmul(library_->lt, plan.desc, &one, p.weight, plan.a, p.x, plan.b, &beta, p.y, plan.c,
+                                      p.y, plan.c, &chosen.algo, workspace_, kWorkspaceBytes, stream));
 }
 
 Status LtGemm::run(cudaStream_t stream, const Product& product) {
@@ -177,4 +181,4 @@ Status LtGemm::tune(cudaStream_t stream, const Product& product, int candidates)
     return status_of(cudaGetLastError());
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

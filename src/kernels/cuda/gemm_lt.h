@@ -1,5 +1,5 @@
-// Large matrix products through cuBLASLt, which is loaded on first use and never linked. Plans are chosen once a shape and kept;
-// a product with a known plan only enqueues, so it may be captured. Host code, engine thread.
+// Large matrix products through cuBLASLt, which is loaded on first use and never linked. Plans are chosen once a shape
+// and kept; a product with a known plan only enqueues, so it may be captured. Host code, engine thread.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,18 +23,19 @@ public:
     /// Whether the library could be loaded; loads it at the first call.
     [[nodiscard]] bool available();
     struct Product {
-        const void* x = nullptr;        // [rows][in], bf16, x_stride elements a row
+        const void* x = nullptr;   // [rows][in], bf16, x_stride elements a row
         int64_t x_stride = 0;
         const void* weight = nullptr;   // [out][in], bf16
         int64_t weight_stride = 0;
-        void* y = nullptr;              // [rows][out], float32 or bf16
+        void* y = nullptr;   // [rows][out], float32 or bf16
         int64_t y_stride = 0;
         int64_t rows = 0, out = 0, in = 0;
         bool y_is_float = false;
-        bool add = false;               ///< y += instead of y =
+        bool add = false;   ///< y += instead of y =
     };
     Status run(cudaStream_t stream, const Product& product);
-    /// From now on `run` outside a capture times up to this many candidates of a shape that it meets first; 0: takes the library's.
+    /// From now on `run` outside a capture times up to this many candidates of a shape that it meets first; 0: takes
+    /// the library's.
     void tune_new_shapes(int candidates) { candidates_ = candidates; }
     /// Times the library's candidates for this shape on `stream` and keeps the fastest. Synchronises: at start only.
     Status tune(cudaStream_t stream, const Product& product, int candidates);
@@ -53,4 +54,4 @@ private:
     void* workspace_ = nullptr;
 };
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,5 +1,6 @@
-// 64 x 64 tiles, four warps of 16 batch rows each, three stages of 64 columns through asynchronous copies. One accumulator an
-// element and one order of K: the bits of a row depend on nothing but the row. Bound by the MMA rate of mma.sync at many rows.
+// 64 x 64 tiles, four warps of 16 batch rows each, three stages of 64 columns through asynchronous copies. One
+// accumulator an element and one order of K: the bits of a row depend on nothing but the row. Bound by the MMA rate of
+// mma.sync at many rows.
 #include "kernels/cuda/gemm_tile.h"
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/ops_ptx.cuh"
@@ -11,14 +12,15 @@ constexpr int kTile = 64, kThreads = 128, kStages = 3;
 constexpr int kRowBytes = kTile * 2 + 16;
 constexpr int kOperandBytes = kTile * kRowBytes;
 
-__device__ __forceinline__ void load_operand(const __nv_bfloat16* from, int64_t stride, int64_t first, int64_t rows, int64_t in, int k,
-                                             uint8_t* to) {
+__device__ __forceinline__ void load_operand(const __nv_bfloat16* from, int64_t stride, int64_t first, int64_t rows,
+                                             int64_t in, int k, uint8_t* to) {
 #pragma unroll
     for (int i = static_cast<int>(threadIdx.x); i < kTile * 8; i += kThreads) {
         const int r = i / 8, c = k + i % 8 * 8;
         const bool real = first + r < rows && c < in;
         const __nv_bfloat16* src = real ? from + (first + r) * stride + c : from;
-        copy_async_16(to + r * kRowBytes + i % 8 * 16, src, real ? static_cast<int>(min(int64_t{16}, (in - c) * 2)) : 0);
+        copy_async_16(to + r * kRowBytes + i % 8 * 16, src,
+                      real ? static_cast<int>(min(int64_t{16}, (in - c) * 2)) : 0);
     }
 }
 
@@ -60,8 +62,10 @@ __global__ void __launch_bounds__(kThreads, 4) gemm_tile_kernel(const LtGemm::Pr
         __syncthreads();
         load(step + kStages - 1);
         const uint32_t stage = shared_address(memory + step % kStages * 2 * kOperandBytes);
-        const uint32_t a_at = stage + static_cast<uint32_t>((warp * 16 + lane % 8 + (which & 1) * 8) * kRowBytes + (which >> 1) * 16);
-        const uint32_t b_at = stage + static_cast<uint32_t>(kOperandBytes + (lane % 8 + (which >> 1) * 8) * kRowBytes + (which & 1) * 16);
+        const uint32_t a_at =
+            stage + static_cast<uint32_t>((warp * 16 + lane % 8 + (which & 1) * 8) * kRowBytes + (which >> 1) * 16);
+        const uint32_t b_at =
+            stage + static_cast<uint32_t>(kOperandBytes + (lane % 8 + (which >> 1) * 8) * kRowBytes + (which & 1) * 16);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
             uint32_t a[4];
@@ -81,7 +85,8 @@ __global__ void __launch_bounds__(kThreads, 4) gemm_tile_kernel(const LtGemm::Pr
         for (int r = 0; r < 2; ++r) {
             const int64_t row = row0 + warp * 16 + lane / 4 + r * 8, out = out0 + n * 8 + lane % 4 * 2;
             if (row < p.rows && out < p.out) {
-                store_pair<kFloat, kAdd>(p.y, row * p.y_stride + out, out + 1 < p.out, acc[n][2 * r], acc[n][2 * r + 1]);
+                store_pair<kFloat, kAdd>(p.y, row * p.y_stride + out, out + 1 < p.out, acc[n][2 * r],
+                                         acc[n][2 * r + 1]);
             }
         }
     }
@@ -92,17 +97,19 @@ Status launch(cudaStream_t stream, const LtGemm::Product& p) {
     constexpr size_t kBytes = size_t{kStages} * 2 * kOperandBytes;
     const Status s = allow_shared(gemm_tile_kernel<kFloat, kAdd>, kBytes);
     if (!s.ok()) return s;
-    const dim3 grid(static_cast<unsigned>((p.out + kTile - 1) / kTile), static_cast<unsigned>((p.rows + kTile - 1) / kTile));
+    const dim3 grid(static_cast<unsigned>((p.out + kTile - 1) / kTile),
+                    static_cast<unsigned>((p.rows + kTile - 1) / kTile));
     return launch_kernel(stream, grid, dim3(kThreads), kBytes, Edge::programmatic, gemm_tile_kernel<kFloat, kAdd>, p);
 }
 
-}  // namespace
+}   // namespace
 
 Status run_gemm_tile(cudaStream_t stream, const LtGemm::Product& p) {
-    if (p.in % 8 != 0 || p.x_stride % 8 != 0) return {kStatusBadArgument, "CUDA: width of a linear layer must be a multiple of 8"};
+    if (p.in % 8 != 0 || p.x_stride % 8 != 0)
+        return {kStatusBadArgument, "CUDA: width of a linear layer must be a multiple of 8"};
     if (p.y_is_float) return p.add ? launch<true, true>(stream, p) : launch<true, false>(stream, p);
     if (p.add) return {kStatusBadArgument, "CUDA: only float32 results can be added to"};
     return launch<false, false>(stream, p);
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

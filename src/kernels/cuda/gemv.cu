@@ -1,5 +1,6 @@
-// Chooses how a small-batch linear layer is cut over the multiprocessors and launches it. One block a multiprocessor, and little
-// enough shared memory that the next kernel's blocks fit beside it and can start their own weight stream early.
+// Chooses how a small-batch linear layer is cut over the multiprocessors and launches it. One block a multiprocessor,
+// and little enough shared memory that the next kernel's blocks fit beside it and can start their own weight stream
+// early.
 #include <algorithm>
 
 #include "kernels/cuda/gemv_kernel.cuh"
@@ -38,18 +39,20 @@ Cut choose_cut(int num_sms, int rows, int in, int out, bool may_slice) {
 
 template <GemvOutput kOutput>
 Status launch(cudaStream_t stream, const CudaLinear& linear, const Cut& cut, GemvArguments& a) {
-    const size_t bytes = static_cast<size_t>(cut.stages) * kGemvStageBytes + kGemvReduceBytes + static_cast<size_t>(a.rows * a.x_stride) * 2;
+    const size_t bytes = static_cast<size_t>(cut.stages) * kGemvStageBytes + kGemvReduceBytes +
+                         static_cast<size_t>(a.rows * a.x_stride) * 2;
     const Status s = allow_shared(gemv_kernel<kOutput>, bytes);
     if (!s.ok()) return s;
-    return launch_kernel(stream, dim3(static_cast<unsigned>(cut.slices * cut.blocks)), dim3(kGemvThreads), bytes, Edge::programmatic,
-                         gemv_kernel<kOutput>, linear.map(), a);
+    return launch_kernel(stream, dim3(static_cast<unsigned>(cut.slices * cut.blocks)), dim3(kGemvThreads), bytes,
+                         Edge::programmatic, gemv_kernel<kOutput>, linear.map(), a);
 }
 
-}  // namespace
+}   // namespace
 
 Status run_gemv(cudaStream_t stream, const GemvCall& c) {
     const CudaLinear& linear = *c.linear;
-    if (c.rows < 1 || c.rows > kGemvRows || linear.in_features() % 8 != 0) return {kStatusBadArgument, "CUDA: shape of a small linear layer"};
+    if (c.rows < 1 || c.rows > kGemvRows || linear.in_features() % 8 != 0)
+        return {kStatusBadArgument, "CUDA: shape of a small linear layer"};
     const Cut cut = choose_cut(linear.context().num_sms(), c.rows, static_cast<int>(linear.in_features()),
                                static_cast<int>(linear.out_features()), c.output == GemvOutput::add);
     if (cut.stages == 0) return {kStatusUnsupported, "CUDA: rows too long for the small linear layer"};
@@ -82,4 +85,4 @@ Status run_gemv(cudaStream_t stream, const GemvCall& c) {
     return {};
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

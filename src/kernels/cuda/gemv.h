@@ -1,4 +1,5 @@
-// The small-batch linear layer: up to 8 rows, weights streamed once through shared memory at the rate of the memory. Host side.
+// The small-batch linear layer: up to 8 rows, weights streamed once through shared memory at the rate of the memory.
+// Host side.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,13 +21,13 @@ enum class GemvOutput : uint8_t {
 struct GemvCall {
     const CudaLinear* linear = nullptr;
     const StepHeader* header = nullptr;
-    int32_t rows = 0;                      // 1..kGemvRows, padded
-    bool rows_are_samples = false;         // the true count is header->num_samples and the input row is samples[r].row
+    int32_t rows = 0;                // 1..kGemvRows, padded
+    bool rows_are_samples = false;   // the true count is header->num_samples and the input row is samples[r].row
     const SampleInput* samples = nullptr;
-    const __nv_bfloat16* x = nullptr;      // [rows][in], or
-    const float* hidden = nullptr;         // [..][in] with `norm` applied on the way
+    const __nv_bfloat16* x = nullptr;   // [rows][in], or
+    const float* hidden = nullptr;      // [..][in] with `norm` applied on the way
     NormParams norm;
-    const float* bias = nullptr;           // [out], for `add`
+    const float* bias = nullptr;   // [out], for `add`
     GemvOutput output = GemvOutput::add;
     Activation activation = Activation::silu;
     float soft_cap = 0.0f;
@@ -37,4 +38,4 @@ struct GemvCall {
 /// Enqueues; capturable. in_features must be a multiple of 8.
 Status run_gemv(cudaStream_t stream, const GemvCall& call);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

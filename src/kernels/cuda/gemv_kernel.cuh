@@ -1,7 +1,7 @@
-// The kernel of gemv.h. A block owns a run of 16-row weight groups and one slice of K. A producer lane streams 16 x 128 boxes of
-// weights (4 KB, two swizzled 16 x 64 chunks) through a ring, starting before the previous kernel has ended; eight consumer warps
-// take one chunk each, multiply it with the activations kept in shared memory (weights are the 16-row operand, rows of the batch
-// the 8 columns), and sum over the warps at the end of a group.
+// The kernel of gemv.h. A block owns a run of 16-row weight groups and one slice of K. A producer lane streams 16 x 128
+// boxes of weights (4 KB, two swizzled 16 x 64 chunks) through a ring, starting before the previous kernel has ended;
+// eight consumer warps take one chunk each, multiply it with the activations kept in shared memory (weights are the
+// 16-row operand, rows of the batch the 8 columns), and sum over the warps at the end of a group.
 #pragma once
 
 #include "kernels/cuda/gemv.h"
@@ -11,7 +11,7 @@ namespace takt::cuda {
 
 constexpr int kGemvConsumers = 8;
 constexpr int kGemvThreads = (kGemvConsumers + 1) * 32;
-constexpr int kGemvStageBytes = 16384;      // eight chunks
+constexpr int kGemvStageBytes = 16384;   // eight chunks
 constexpr int kGemvPieceBytes = 4096;
 constexpr int kGemvReduceBytes = 2 * kGemvConsumers * 128 * 4;
 
@@ -27,7 +27,7 @@ struct GemvArguments {
     float epsilon, soft_cap;
     int32_t rows, in, out;
     int32_t num_slices, blocks_per_slice;
-    int32_t num_stages, x_stride;           // of the ring; elements of a row of x in shared memory
+    int32_t num_stages, x_stride;   // of the ring; elements of a row of x in shared memory
     bool one_plus, rows_are_samples, is_gelu;
 };
 
@@ -48,8 +48,8 @@ __device__ __forceinline__ GemvShare gemv_share(const GemvArguments& a) {
     return s;
 }
 
-__device__ __forceinline__ void gemv_produce(const CUtensorMap& map, const GemvArguments& a, const GemvShare& s, uint8_t* ring,
-                                             uint64_t* full, uint64_t* empty) {
+__device__ __forceinline__ void gemv_produce(const CUtensorMap& map, const GemvArguments& a, const GemvShare& s,
+                                             uint8_t* ring, uint64_t* full, uint64_t* empty) {
     int stage = 0;
     uint32_t phase = 0;
     for (int group = s.group_begin; group < s.group_end; ++group) {
@@ -59,7 +59,8 @@ __device__ __forceinline__ void gemv_produce(const CUtensorMap& map, const GemvA
             barrier_expect(&full[stage], static_cast<uint32_t>(n * kGemvPieceBytes));
             uint8_t* to = ring + stage * kGemvStageBytes;
             for (int i = 0; i < n; ++i) {
-                tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, group * 16, (piece + i) * 2, kEvictFirst);
+                tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, group * 16, (piece + i) * 2,
+                               kEvictFirst);
             }
             if (++stage == a.num_stages) {
                 stage = 0;
@@ -75,7 +76,8 @@ __device__ __forceinline__ int64_t gemv_input_row(const GemvArguments& a, int ro
 }
 
 /// bf16 x into shared memory, zero past `in`.
-__device__ __forceinline__ void gemv_load_plain(const GemvArguments& a, const GemvShare& s, int true_rows, __nv_bfloat16* to) {
+__device__ __forceinline__ void gemv_load_plain(const GemvArguments& a, const GemvShare& s, int true_rows,
+                                                __nv_bfloat16* to) {
     const int begin = s.piece_begin * 128, vectors = (s.piece_end - s.piece_begin) * 16;
     for (int i = static_cast<int>(threadIdx.x); i < a.rows * vectors; i += kGemvConsumers * 32) {
         const int row = i / vectors, column = begin + i % vectors * 8;
@@ -87,8 +89,8 @@ __device__ __forceinline__ void gemv_load_plain(const GemvArguments& a, const Ge
 }
 
 /// hidden x norm weight into shared memory as bf16; the root mean square is applied to the sums (`scales`).
-__device__ __forceinline__ void gemv_load_normed(const GemvArguments& a, const GemvShare& s, int true_rows, __nv_bfloat16* to,
-                                                 float* partial, float* scales) {
+__device__ __forceinline__ void gemv_load_normed(const GemvArguments& a, const GemvShare& s, int true_rows,
+                                                 __nv_bfloat16* to, float* partial, float* scales) {
     const int begin = s.piece_begin * 128, end = s.piece_end * 128;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     for (int row = 0; row < a.rows; ++row) {
@@ -104,7 +106,8 @@ __device__ __forceinline__ void gemv_load_normed(const GemvArguments& a, const G
             if (a.one_plus) w = make_float4(1 + w.x, 1 + w.y, 1 + w.z, 1 + w.w);
             sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
             if (c >= begin && c < end) {
-                const uint2 packed = make_uint2(pack_pair<__nv_bfloat16>(v.x * w.x, v.y * w.y), pack_pair<__nv_bfloat16>(v.z * w.z, v.w * w.w));
+                const uint2 packed = make_uint2(pack_pair<__nv_bfloat16>(v.x * w.x, v.y * w.y),
+                                                pack_pair<__nv_bfloat16>(v.z * w.z, v.w * w.w));
                 *reinterpret_cast<uint2*>(to + row * a.x_stride + (c - begin)) = packed;
             }
         }
@@ -138,8 +141,8 @@ __device__ __forceinline__ void gemv_multiply(float (&acc)[4], uint32_t chunk, u
 }
 
 template <GemvOutput kOutput>
-__device__ __forceinline__ void gemv_write(const GemvArguments& a, int group, int true_rows, bool first_slice, const float* reduce,
-                                           const float* scales) {
+__device__ __forceinline__ void gemv_write(const GemvArguments& a, int group, int true_rows, bool first_slice,
+                                           const float* reduce, const float* scales) {
     const int e = static_cast<int>(threadIdx.x);
     if (e >= 128) return;
     const int row = (e / 4 % 4) * 2 + (e & 1);
@@ -172,7 +175,8 @@ __device__ __forceinline__ void gemv_write(const GemvArguments& a, int group, in
 }
 
 template <GemvOutput kOutput>
-__global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(const __grid_constant__ CUtensorMap map, const GemvArguments a) {
+__global__ void __launch_bounds__(kGemvThreads, 2)
+    gemv_kernel(const __grid_constant__ CUtensorMap map, const GemvArguments a) {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ uint64_t full[8], empty[8];
     __shared__ float partial[kGemvRows * kGemvConsumers], scales[kGemvRows];
@@ -211,7 +215,8 @@ __global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(const __grid_cons
             barrier_wait(&full[stage], phase);
             if (warp < 2 * (share.piece_end - piece)) {
                 const int column = (piece - share.piece_begin) * 128 + warp * 64;
-                gemv_multiply(acc, shared_address(ring + stage * kGemvStageBytes + warp * 2048), x_lane + static_cast<uint32_t>(column * 2));
+                gemv_multiply(acc, shared_address(ring + stage * kGemvStageBytes + warp * 2048),
+                              x_lane + static_cast<uint32_t>(column * 2));
             }
             __syncwarp();
             if (lane == 0) barrier_arrive(&empty[stage]);
@@ -227,4 +232,4 @@ __global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(const __grid_cons
     }
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

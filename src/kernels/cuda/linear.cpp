@@ -1,4 +1,5 @@
-// Uploads weights as bf16 through pinned double buffers and owns the scratch of the linear layers. Engine thread, at load only.
+// Uploads weights as bf16 through pinned double buffers and owns the scratch of the linear layers. Engine thread, at
+// load only.
 #include "kernels/cuda/linear.h"
 
 #include <cuda_fp16.h>
@@ -63,7 +64,7 @@ struct PartRows {
     }
 };
 
-}  // namespace
+}   // namespace
 
 Result<std::shared_ptr<LinearContext>> LinearContext::create(int device, int32_t max_rows, bool deterministic) {
     std::shared_ptr<LinearContext> c(new LinearContext());
@@ -76,9 +77,11 @@ Result<std::shared_ptr<LinearContext>> LinearContext::create(int device, int32_t
         if (e == cudaSuccess) e = cudaEventCreateWithFlags(&c->staged_[i], cudaEventDisableTiming);
     }
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    if (e == cudaSuccess) e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &c->encode_, 12000, cudaEnableDefault, &found);
+    if (e == cudaSuccess)
+        e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &c->encode_, 12000, cudaEnableDefault, &found);
     if (e != cudaSuccess) return Error{std::string("CUDA: linear layers: ") + cudaGetErrorString(e)};
-    if (found != cudaDriverEntryPointSuccess) return Error{"CUDA: the driver has no tensor maps (need driver 525 or newer)"};
+    if (found != cudaDriverEntryPointSuccess)
+        return Error{"CUDA: the driver has no tensor maps (need driver 525 or newer)"};
     c->gemm_ = std::make_unique<LtGemm>();
     return c;
 }
@@ -120,20 +123,21 @@ Status LinearContext::reserve(int64_t out, int64_t in, LinearKind kind) {
     return status_of(e);
 }
 
-Status LinearContext::make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
-                               int box_chunks) const {
+Status LinearContext::make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride,
+                               int box_rows, int box_chunks) const {
     const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode_);
     const cuuint64_t dims[3] = {64, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>((cols + 63) / 64)};
     const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride) * 2, 128};
     const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(box_chunks)};
     const cuuint32_t steps[3] = {1, 1, 1};
-    const CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), dims, strides, box, steps,
-                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), dims, strides, box,
+                              steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map was refused"};
 }
 
-Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*), void* ctx) {
+Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*),
+                             void* ctx) {
     const int64_t per_piece = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes));
     if (row_bytes > kStagingBytes) return {kStatusBadArgument, "CUDA: a weight row is too long to stage"};
     int turn = 0;
@@ -145,8 +149,7 @@ Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*f
         for (int64_t r = 0; r < n; ++r) fill(ctx, at + r, buffer + static_cast<size_t>(r) * row_bytes);
         if (e == cudaSuccess) {
             e = cudaMemcpyAsync(static_cast<uint8_t*>(dst) + static_cast<size_t>(at) * row_bytes, buffer,
-                                static_cast<size_t>(n) * row_bytes,
-                                cudaMemcpyHostToDevice, stream_);
+                                static_cast<size_t>(n) * row_bytes, cudaMemcpyHostToDevice, stream_);
         }
         if (e == cudaSuccess) e = cudaEventRecord(staged_[turn], stream_);
     }
@@ -212,8 +215,8 @@ Status CudaEmbedding::load(const HostTensor& table, const CudaLinear* tied) {
     return context_->upload(p, tokens_, static_cast<size_t>(stride_) * 2, &PartRows::fill, &rows);
 }
 
-Result<std::unique_ptr<Linear>> make_cuda_linear(const std::shared_ptr<LinearContext>& context, std::span<const HostTensor> parts,
-                                                 LinearKind kind) {
+Result<std::unique_ptr<Linear>> make_cuda_linear(const std::shared_ptr<LinearContext>& context,
+                                                 std::span<const HostTensor> parts, LinearKind kind) {
     if (parts.empty()) return Error{"CUDA: a linear layer without parts"};
     auto linear = std::make_unique<CudaLinear>(context, kind);
     const Status s = linear->load(parts);
@@ -221,12 +224,12 @@ Result<std::unique_ptr<Linear>> make_cuda_linear(const std::shared_ptr<LinearCon
     return std::unique_ptr<Linear>(std::move(linear));
 }
 
-Result<std::unique_ptr<Embedding>> make_cuda_embedding(const std::shared_ptr<LinearContext>& context, const HostTensor& table,
-                                                       const Linear* tied_head) {
+Result<std::unique_ptr<Embedding>> make_cuda_embedding(const std::shared_ptr<LinearContext>& context,
+                                                       const HostTensor& table, const Linear* tied_head) {
     auto embedding = std::make_unique<CudaEmbedding>(context);
     const Status s = embedding->load(table, static_cast<const CudaLinear*>(tied_head));
     if (!s.ok()) return Error{std::string("CUDA: loading the embedding: ") + s.message};
     return std::unique_ptr<Embedding>(std::move(embedding));
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,6 +1,7 @@
-// Weights on the GPU: CudaLinear and CudaEmbedding (bf16, row-major, rows padded to 64 columns so that one copy serves the
-// hand-written kernels and the vendor library), and LinearContext, the scratch memory and library handle that the linear layers
-// of one device share. Built while a model loads, on the engine's thread; nothing here allocates once loading is over.
+// Weights on the GPU: CudaLinear and CudaEmbedding (bf16, row-major, rows padded to 64 columns so that one copy serves
+// the hand-written kernels and the vendor library), and LinearContext, the scratch memory and library handle that the
+// linear layers of one device share. Built while a model loads, on the engine's thread; nothing here allocates once
+// loading is over.
 #pragma once
 
 #include <cuda.h>
@@ -32,17 +33,22 @@ public:
     [[nodiscard]] bool deterministic() const { return deterministic_; }
     [[nodiscard]] int32_t chunk_rows() const { return chunk_rows_; }
     [[nodiscard]] size_t bytes() const { return bytes_; }
-    [[nodiscard]] float* accumulator() const { return accumulator_; }   // [kSmallRows][widest out], zero between operations
-    [[nodiscard]] __nv_bfloat16* normed() const { return normed_; }     // [chunk_rows][widest in]
-    [[nodiscard]] __nv_bfloat16* wide() const { return wide_; }         // [chunk_rows][widest out but heads]
+    [[nodiscard]] float* accumulator() const {
+        return accumulator_;
+    }   // [kSmallRows][widest out], zero between operations
+    [[nodiscard]] __nv_bfloat16* normed() const { return normed_; }   // [chunk_rows][widest in]
+    [[nodiscard]] __nv_bfloat16* wide() const { return wide_; }       // [chunk_rows][widest out but heads]
     [[nodiscard]] LtGemm* gemm() const { return gemm_.get(); }
 
     /// Makes the scratch large enough for a layer of this shape.
     Status reserve(int64_t out_features, int64_t in_features, LinearKind kind);
-    /// A tensor map over [rows][cols] bf16 with `stride` elements a row: boxes of 64 columns x `box_rows` x `box_chunks`.
-    Status make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows, int box_chunks) const;
+    /// A tensor map over [rows][cols] bf16 with `stride` elements a row: boxes of 64 columns x `box_rows` x
+    /// `box_chunks`.
+    Status make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
+                    int box_chunks) const;
     /// Copies `rows` rows made by `fill(row, dst)` through pinned double buffers; returns when all have arrived.
-    Status upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void* ctx, int64_t row, void* dst), void* ctx);
+    Status upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void* ctx, int64_t row, void* dst),
+                  void* ctx);
 
 private:
     LinearContext() = default;
@@ -70,11 +76,11 @@ public:
     [[nodiscard]] size_t bytes() const override { return bytes_; }
 
     [[nodiscard]] const __nv_bfloat16* data() const { return data_; }
-    [[nodiscard]] int64_t stride() const { return stride_; }             ///< elements a row
+    [[nodiscard]] int64_t stride() const { return stride_; }   ///< elements a row
     [[nodiscard]] LinearKind kind() const { return kind_; }
     /// gate_up: rows 16 b + i are gate row 8 b + i for i < 8, else up row 8 b + i - 8, so that one MMA tile holds both.
     [[nodiscard]] bool interleaved() const { return interleaved_; }
-    [[nodiscard]] const CUtensorMap& map() const { return map_; }        ///< boxes of 64 x 16 rows x 2 chunks
+    [[nodiscard]] const CUtensorMap& map() const { return map_; }   ///< boxes of 64 x 16 rows x 2 chunks
     [[nodiscard]] LinearContext& context() const { return *context_; }
 
     Status load(std::span<const HostTensor> parts);
@@ -111,10 +117,11 @@ private:
     const __nv_bfloat16* data_ = nullptr;
 };
 
-/// What the device's make_linear and make_embedding call. Element types f32, f16 and bf16 (others: unpack first); all become bf16.
-Result<std::unique_ptr<Linear>> make_cuda_linear(const std::shared_ptr<LinearContext>& context, std::span<const HostTensor> parts,
-                                                 LinearKind kind);
-Result<std::unique_ptr<Embedding>> make_cuda_embedding(const std::shared_ptr<LinearContext>& context, const HostTensor& table,
-                                                       const Linear* tied_head);
+/// What the device's make_linear and make_embedding call. Element types f32, f16 and bf16 (others: unpack first); all
+/// become bf16.
+Result<std::unique_ptr<Linear>> make_cuda_linear(const std::shared_ptr<LinearContext>& context,
+                                                 std::span<const HostTensor> parts, LinearKind kind);
+Result<std::unique_ptr<Embedding>> make_cuda_embedding(const std::shared_ptr<LinearContext>& context,
+                                                       const HostTensor& table, const Linear* tied_head);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -6,7 +6,8 @@
 namespace takt::cuda {
 namespace {
 
-__global__ void __launch_bounds__(256) soft_cap_kernel(const StepHeader* header, float* logits, int64_t stride, int32_t vocab, float cap) {
+__global__ void __launch_bounds__(256)
+    soft_cap_kernel(const StepHeader* header, float* logits, int64_t stride, int32_t vocab, float cap) {
     dependents_may_launch();
     wait_for_predecessors();
     const int i = static_cast<int>(blockIdx.x) * 256 + static_cast<int>(threadIdx.x);
@@ -15,12 +16,12 @@ __global__ void __launch_bounds__(256) soft_cap_kernel(const StepHeader* header,
     *at = cap * tanhf(__ldcg(at) / cap);
 }
 
-}  // namespace
+}   // namespace
 
 Status run_soft_cap(cudaStream_t stream, const LogitsParams& p, int32_t vocab) {
     const dim3 grid(static_cast<unsigned>((vocab + 255) / 256), static_cast<unsigned>(p.samples));
-    return launch_kernel(stream, grid, dim3(256), 0, Edge::programmatic, soft_cap_kernel, static_cast<const StepHeader*>(p.in.header),
-                         p.logits, p.vocab_stride, vocab, p.soft_cap);
+    return launch_kernel(stream, grid, dim3(256), 0, Edge::programmatic, soft_cap_kernel,
+                         static_cast<const StepHeader*>(p.in.header), p.logits, p.vocab_stride, vocab, p.soft_cap);
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -9,4 +9,4 @@ namespace takt::cuda {
 
 Status run_soft_cap(cudaStream_t stream, const LogitsParams& params, int32_t vocab);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -23,11 +23,13 @@ __global__ void __launch_bounds__(256) gate_kernel(const GateCall c) {
     __nv_bfloat16* out = c.out + row * c.width + i;
     if (!c.interleaved) {
         for (int j = 0; j < 8 && i + j < c.width; ++j) {
-            out[j] = __float2bfloat16_rn(activate(__bfloat162float(in[i + j]), is_gelu) * __bfloat162float(in[c.width + i + j]));
+            out[j] = __float2bfloat16_rn(activate(__bfloat162float(in[i + j]), is_gelu) *
+                                         __bfloat162float(in[c.width + i + j]));
         }
         return;
     }
-    const uint4 gates = __ldcg(reinterpret_cast<const uint4*>(in + 2 * i)), ups = __ldcg(reinterpret_cast<const uint4*>(in + 2 * i + 8));
+    const uint4 gates = __ldcg(reinterpret_cast<const uint4*>(in + 2 * i)),
+                ups = __ldcg(reinterpret_cast<const uint4*>(in + 2 * i + 8));
     const uint32_t g[4] = {gates.x, gates.y, gates.z, gates.w}, u[4] = {ups.x, ups.y, ups.z, ups.w};
     uint32_t r[4];
 #pragma unroll
@@ -39,11 +41,11 @@ __global__ void __launch_bounds__(256) gate_kernel(const GateCall c) {
     *reinterpret_cast<uint4*>(out) = make_uint4(r[0], r[1], r[2], r[3]);
 }
 
-}  // namespace
+}   // namespace
 
 Status run_gate(cudaStream_t stream, const GateCall& c) {
     const dim3 grid(static_cast<unsigned>((c.width + 2047) / 2048), static_cast<unsigned>(c.rows));
     return launch_kernel(stream, grid, dim3(256), 0, Edge::programmatic, gate_kernel, c);
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

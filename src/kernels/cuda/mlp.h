@@ -15,9 +15,9 @@ struct GateCall {
     int64_t stride = 0;
     bool interleaved = true;
     Activation activation = Activation::silu;
-    int32_t width = 0;                        // of the output
-    __nv_bfloat16* out = nullptr;             // [..][width], row first_row is the product's row 0
+    int32_t width = 0;              // of the output
+    __nv_bfloat16* out = nullptr;   // [..][width], row first_row is the product's row 0
 };
 Status run_gate(cudaStream_t stream, const GateCall& call);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,4 +1,5 @@
-// A block a row; values stay in registers between the sum of squares and the output. Bound by memory or, for few rows, by latency.
+// A block a row; values stay in registers between the sum of squares and the output. Bound by memory or, for few rows,
+// by latency.
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/ops_ptx.cuh"
@@ -100,19 +101,22 @@ __global__ void __launch_bounds__(kThreads) add_branch_kernel(const BranchArgume
     }
 }
 
-}  // namespace
+}   // namespace
 
 Status run_norm_rows(cudaStream_t stream, const NormRowsCall& c) {
-    if (c.dim % 4 != 0 || c.out_stride % 4 != 0) return {kStatusBadArgument, "CUDA: width of a norm must be a multiple of 4"};
-    NormArguments a = {c.header, c.samples, c.hidden, c.norm.weight, c.out, c.out_stride, c.first_row, c.dim, c.norm.epsilon,
-                       c.norm.style == NormStyle::one_plus};
-    return launch_kernel(stream, dim3(static_cast<unsigned>(c.rows)), dim3(kThreads), 0, Edge::programmatic, norm_rows_kernel, a);
+    if (c.dim % 4 != 0 || c.out_stride % 4 != 0)
+        return {kStatusBadArgument, "CUDA: width of a norm must be a multiple of 4"};
+    NormArguments a = {c.header,     c.samples,   c.hidden, c.norm.weight,  c.out,
+                       c.out_stride, c.first_row, c.dim,    c.norm.epsilon, c.norm.style == NormStyle::one_plus};
+    return launch_kernel(stream, dim3(static_cast<unsigned>(c.rows)), dim3(kThreads), 0, Edge::programmatic,
+                         norm_rows_kernel, a);
 }
 
 Status run_add_branch(cudaStream_t stream, const AddBranchCall& c) {
-    BranchArguments a = {c.header, c.branch, c.bias, c.norm.weight, c.hidden, c.branch_stride, c.first_row, c.dim, c.norm.epsilon,
-                         c.norm.style == NormStyle::one_plus};
-    return launch_kernel(stream, dim3(static_cast<unsigned>(c.rows)), dim3(kThreads), 0, Edge::programmatic, add_branch_kernel, a);
+    BranchArguments a = {c.header,        c.branch,    c.bias, c.norm.weight,  c.hidden,
+                         c.branch_stride, c.first_row, c.dim,  c.norm.epsilon, c.norm.style == NormStyle::one_plus};
+    return launch_kernel(stream, dim3(static_cast<unsigned>(c.rows)), dim3(kThreads), 0, Edge::programmatic,
+                         add_branch_kernel, a);
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,4 +1,5 @@
-// Row-wise operations on the residual: RMS norm to bf16, the addition of a normed or biased branch. Host side; all capturable.
+// Row-wise operations on the residual: RMS norm to bf16, the addition of a normed or biased branch. Host side; all
+// capturable.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,8 +15,8 @@ struct NormRowsCall {
     int32_t first_row = 0, rows = 0;        // rows [first_row, first_row + rows) of hidden into out rows [0, rows)
     const float* hidden = nullptr;          // [..][dim]
     int32_t dim = 0;
-    NormParams norm;                        // weight null: only converts
-    __nv_bfloat16* out = nullptr;           // [rows][out_stride]
+    NormParams norm;                // weight null: only converts
+    __nv_bfloat16* out = nullptr;   // [rows][out_stride]
     int64_t out_stride = 0;
 };
 Status run_norm_rows(cudaStream_t stream, const NormRowsCall& call);
@@ -23,13 +24,13 @@ Status run_norm_rows(cudaStream_t stream, const NormRowsCall& call);
 struct AddBranchCall {
     const StepHeader* header = nullptr;
     int32_t first_row = 0, rows = 0;
-    const __nv_bfloat16* branch = nullptr;  // [rows][branch_stride], row 0 is first_row
+    const __nv_bfloat16* branch = nullptr;   // [rows][branch_stride], row 0 is first_row
     int64_t branch_stride = 0;
-    const float* bias = nullptr;            // [dim] or null
-    NormParams norm;                        // of branch + bias; weight null: none
-    float* hidden = nullptr;                // [..][dim] +=
+    const float* bias = nullptr;   // [dim] or null
+    NormParams norm;               // of branch + bias; weight null: none
+    float* hidden = nullptr;       // [..][dim] +=
     int32_t dim = 0;
 };
 Status run_add_branch(cudaStream_t stream, const AddBranchCall& call);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -13,7 +13,9 @@ cudaStream_t native(Stream& s) { return static_cast<NativeStream&>(s).native(); 
 
 Status op_embed(Stream& s, const EmbedParams& p) { return run_embed(native(s), p); }
 Status op_attention_input(Stream& s, const AttentionInputParams& p) { return run_attention_input(native(s), p); }
-Status op_attention(Stream& s, const AttentionParams& p) { return run_attention(native(s), p, s.device().caps().num_threads); }
+Status op_attention(Stream& s, const AttentionParams& p) {
+    return run_attention(native(s), p, s.device().caps().num_threads);
+}
 Status op_linear_residual(Stream& s, const LinearResidualParams& p) { return run_linear_residual(native(s), p); }
 Status op_mlp_input(Stream& s, const MlpInputParams& p) { return run_mlp_input(native(s), p); }
 Status op_logits(Stream& s, const LogitsParams& p) { return run_logits(native(s), p); }
@@ -28,8 +30,12 @@ Status op_plan_unsplit(const Device& d, const AttentionPlanParams& p) {
 int32_t op_max_work(const Device& d, const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t) {
     return max_attention_work(kv, num_heads, rows, segments, d.caps().num_threads);
 }
-size_t op_scratch(const Device&, const KvLayout& kv, int32_t, int32_t max_work, int32_t) { return attention_scratch_bytes(kv, max_work); }
-size_t op_sample_workspace(const Device&, int32_t samples, int32_t vocab) { return sample_workspace_bytes(samples, vocab); }
+size_t op_scratch(const Device&, const KvLayout& kv, int32_t, int32_t max_work, int32_t) {
+    return attention_scratch_bytes(kv, max_work);
+}
+size_t op_sample_workspace(const Device&, int32_t samples, int32_t vocab) {
+    return sample_workspace_bytes(samples, vocab);
+}
 
 OpTable make_table(bool deterministic) {
     OpTable t;
@@ -47,7 +53,7 @@ OpTable make_table(bool deterministic) {
     return t;
 }
 
-}  // namespace
+}   // namespace
 
 const OpTable& cuda_op_table() {
     static const OpTable table = make_table(false);
@@ -59,4 +65,4 @@ const OpTable& cuda_deterministic_op_table() {
     return table;
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

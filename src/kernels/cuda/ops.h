@@ -1,7 +1,7 @@
-// The CUDA backend's op table, and the forward operations behind it on a plain CUDA stream. Each enqueues and returns at once, may
-// be captured, and never allocates or synchronises. Up to kGemvRows rows a layer is six launches; above, cuBLASLt (or the tile
-// kernel) with its own launches for norm, gate and rotation.
-// Types: residual float32, activations bf16, KV f16 or bf16, logits float32.
+// The CUDA backend's op table, and the forward operations behind it on a plain CUDA stream. Each enqueues and returns
+// at once, may be captured, and never allocates or synchronises. Up to kGemvRows rows a layer is six launches; above,
+// cuBLASLt (or the tile kernel) with its own launches for norm, gate and rotation. Types: residual float32, activations
+// bf16, KV f16 or bf16, logits float32.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,9 +22,10 @@ Status run_linear_residual(cudaStream_t stream, const LinearResidualParams& para
 Status run_mlp_input(cudaStream_t stream, const MlpInputParams& params);
 Status run_logits(cudaStream_t stream, const LogitsParams& params);
 
-/// Streams given to its operations must be NativeStreams; devices must report their multiprocessors as caps().num_threads.
+/// Streams given to its operations must be NativeStreams; devices must report their multiprocessors as
+/// caps().num_threads.
 const OpTable& cuda_op_table();
 /// The same with attention planned without splits, for devices whose LinearContext is deterministic.
 const OpTable& cuda_deterministic_op_table();
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -47,8 +47,8 @@ Status in_chunks(const LinearContext& context, int32_t rows, F f) {
 }
 
 /// norm of hidden rows -> bf16 scratch -> product with `l` -> bf16 scratch.
-Status normed_product(cudaStream_t stream, const CudaLinear& l, const StepView& in, const void* hidden, const NormParams& norm, int32_t first,
-                      int32_t rows) {
+Status normed_product(cudaStream_t stream, const CudaLinear& l, const StepView& in, const void* hidden,
+                      const NormParams& norm, int32_t first, int32_t rows) {
     LinearContext& context = l.context();
     NormRowsCall n;
     n.header = in.header;
@@ -67,7 +67,7 @@ Status normed_product(cudaStream_t stream, const CudaLinear& l, const StepView& 
     return product(stream, context, p);
 }
 
-}  // namespace
+}   // namespace
 
 Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
     const CudaLinear& l = linear_of(p.qkv);
@@ -219,4 +219,4 @@ Status run_logits(cudaStream_t stream, const LogitsParams& p) {
     return run_soft_cap(stream, p, static_cast<int32_t>(l.out_features()));
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,4 +1,5 @@
-// Launches one kernel on a CUDA stream, with or without a programmatic edge to its predecessor. Host code for .cu files.
+// Launches one kernel on a CUDA stream, with or without a programmatic edge to its predecessor. Host code for .cu
+// files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,14 +11,17 @@
 namespace takt::cuda {
 
 enum class Edge : uint8_t {
-    full,         ///< starts when its predecessor has finished
-    programmatic, ///< may start early; the kernel itself waits before it reads what others wrote
+    full,           ///< starts when its predecessor has finished
+    programmatic,   ///< may start early; the kernel itself waits before it reads what others wrote
 };
 
-inline Status status_of(cudaError_t e) { return e == cudaSuccess ? Status{} : Status{static_cast<int32_t>(e), cudaGetErrorString(e)}; }
+inline Status status_of(cudaError_t e) {
+    return e == cudaSuccess ? Status{} : Status{static_cast<int32_t>(e), cudaGetErrorString(e)};
+}
 
 template <class... P, class... A>
-Status launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, Edge edge, void (*kernel)(P...), A&&... args) {
+Status launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, Edge edge, void (*kernel)(P...),
+                     A&&... args) {
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
@@ -35,7 +39,8 @@ Status launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_b
 template <class K>
 Status allow_shared(K* kernel, size_t bytes) {
     if (bytes <= 48 * 1024) return {};
-    return status_of(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    return status_of(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

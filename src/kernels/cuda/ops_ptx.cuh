@@ -1,5 +1,5 @@
-// Thin names for the PTX instructions that takt's kernels use: mbarriers, tensor copies, asynchronous copies, ldmatrix, mma and
-// programmatic dependent launch. Device code only; knows nothing of models.
+// Thin names for the PTX instructions that takt's kernels use: mbarriers, tensor copies, asynchronous copies, ldmatrix,
+// mma and programmatic dependent launch. Device code only; knows nothing of models.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,8 +13,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Programmatic dependent launch. Every kernel of a step waits in each block before it touches what an earlier kernel wrote;
-// only weights and the step input may be read before.
+// Programmatic dependent launch. Every kernel of a step waits in each block before it touches what an earlier kernel
+// wrote; only weights and the step input may be read before.
 __device__ __forceinline__ void dependents_may_launch() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -29,9 +29,12 @@ __device__ __forceinline__ void wait_for_predecessors() {
 __device__ __forceinline__ void barrier_init(uint64_t* bar, uint32_t count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(count) : "memory");
 }
-__device__ __forceinline__ void barrier_fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_fence_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 __device__ __forceinline__ void barrier_expect(uint64_t* bar, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes)
+                 : "memory");
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
@@ -50,14 +53,16 @@ constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
 constexpr uint64_t kEvictLast = 0x14F0000000000000ull;
 
 /// Tensor copies global -> shared; completion counts bytes on `bar`.
-__device__ __forceinline__ void tensor_load_3d(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2, uint64_t policy) {
+__device__ __forceinline__ void tensor_load_3d(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2,
+                                               uint64_t policy) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(dst)),
         "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "l"(policy)
         : "memory");
 }
-__device__ __forceinline__ void tensor_load_2d(void* dst, const void* map, uint64_t* bar, int c0, int c1, uint64_t policy) {
+__device__ __forceinline__ void tensor_load_2d(void* dst, const void* map, uint64_t* bar, int c0, int c1,
+                                               uint64_t policy) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
@@ -67,7 +72,8 @@ __device__ __forceinline__ void tensor_load_2d(void* dst, const void* map, uint6
 
 /// 16 bytes global -> shared; `bytes` 0 writes zeros and reads nothing.
 __device__ __forceinline__ void copy_async_16(void* dst, const void* src, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(bytes)
+                 : "memory");
 }
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
@@ -92,7 +98,8 @@ __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t (&r)[4], uint
 template <class T>
 __device__ __forceinline__ void mma_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 template <>
-__device__ __forceinline__ void mma_16816<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void mma_16816<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                         uint32_t b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -122,11 +129,17 @@ __device__ __forceinline__ uint32_t pack_pair<__half>(float lo, float hi) {
 template <class T>
 __device__ __forceinline__ T from_float(float v);
 template <>
-__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) {
+    return __float2bfloat16_rn(v);
+}
 template <>
-__device__ __forceinline__ __half from_float<__half>(float v) { return __float2half_rn(v); }
+__device__ __forceinline__ __half from_float<__half>(float v) {
+    return __float2half_rn(v);
+}
 template <>
-__device__ __forceinline__ float from_float<float>(float v) { return v; }
+__device__ __forceinline__ float from_float<float>(float v) {
+    return v;
+}
 
 /// Adds in L2 without waiting for the result.
 __device__ __forceinline__ void add_global(float* p, float v) {
@@ -149,4 +162,4 @@ __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -35,14 +35,15 @@ __device__ __forceinline__ float take(const QkvArguments& a, int64_t row, int co
         v = __ldcg(at);
         __stcg(at, 0.0f);
     } else {
-        const __nv_bfloat16_raw raw{__ldcg(reinterpret_cast<const unsigned short*>(a.product + row * a.stride + column))};
+        const __nv_bfloat16_raw raw{
+            __ldcg(reinterpret_cast<const unsigned short*>(a.product + row * a.stride + column))};
         v = __bfloat162float(__nv_bfloat16(raw));
     }
     return a.bias != nullptr ? v + a.bias[column] : v;
 }
 
-__device__ __forceinline__ void norm_pairs(const QkvArguments& a, const float* weight, bool one_plus, float epsilon, int lane,
-                                           float (&x)[kMaxPairs], float (&y)[kMaxPairs]) {
+__device__ __forceinline__ void norm_pairs(const QkvArguments& a, const float* weight, bool one_plus, float epsilon,
+                                           int lane, float (&x)[kMaxPairs], float (&y)[kMaxPairs]) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kMaxPairs; ++i) sum += x[i] * x[i] + y[i] * y[i];
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kWarps * 32) finish_qkv_kernel(const QkvArgume
     }
 }
 
-}  // namespace
+}   // namespace
 
 Status run_finish_qkv(cudaStream_t stream, const FinishQkvCall& c) {
     const AttentionInputParams& p = *c.params;
@@ -143,9 +144,12 @@ Status run_finish_qkv(cudaStream_t stream, const FinishQkvCall& c) {
     a.has_rope = p.rope.style != RopeStyle::none;
     const int heads = p.num_heads + 2 * p.kv.num_kv_heads;
     const dim3 grid(static_cast<unsigned>(c.rows), static_cast<unsigned>((heads + kWarps - 1) / kWarps));
-    if (p.kv.type == DType::bf16) return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel<__nv_bfloat16>, a);
-    if (p.kv.type == DType::f16) return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel<__half>, a);
+    if (p.kv.type == DType::bf16)
+        return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel<__nv_bfloat16>,
+                             a);
+    if (p.kv.type == DType::f16)
+        return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel<__half>, a);
     return {kStatusUnsupported, "CUDA: KV types are f16 and bf16 in this version"};
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

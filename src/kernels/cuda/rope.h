@@ -15,7 +15,8 @@ struct FinishQkvCall {
     const __nv_bfloat16* product = nullptr;   // [rows][product_stride]
     int64_t stride = 0;
 };
-/// Rows [first_row, first_row + rows); row 0 of the input is first_row. Head dims up to 256, even. KV f16 or bf16. Capturable.
+/// Rows [first_row, first_row + rows); row 0 of the input is first_row. Head dims up to 256, even. KV f16 or bf16.
+/// Capturable.
 Status run_finish_qkv(cudaStream_t stream, const FinishQkvCall& call);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,5 +1,6 @@
-// One block a sample. The greedy path is one pass; the full path makes an adjusted copy of the logits and cuts it by histograms.
-// Bound by the rate at which one multiprocessor reads from L2; the token goes to the slot buffer and to pinned memory at once.
+// One block a sample. The greedy path is one pass; the full path makes an adjusted copy of the logits and cuts it by
+// histograms. Bound by the rate at which one multiprocessor reads from L2; the token goes to the slot buffer and to
+// pinned memory at once.
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/sample_select.cuh"
@@ -9,7 +10,8 @@ namespace takt::cuda {
 namespace {
 
 __device__ double uniform_of(uint64_t seed, int32_t position) {
-    uint32_t c[4] = {static_cast<uint32_t>(position), 0, 0, 0}, k[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+    uint32_t c[4] = {static_cast<uint32_t>(position), 0, 0, 0},
+             k[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
     for (int round = 0; round < 10; ++round) {
         const uint32_t a_high = __umulhi(0xD2511F53u, c[0]), a_low = 0xD2511F53u * c[0];
         const uint32_t b_high = __umulhi(0xCD9E8D57u, c[2]), b_low = 0xCD9E8D57u * c[2];
@@ -64,7 +66,8 @@ __device__ __forceinline__ bool raw_argmax(SelectMemory& m, const float* logits,
 }
 
 /// Adjusted values: bias, repetition, presence and frequency; divided by the temperature where there is one.
-__device__ __forceinline__ void adjust(const SampleParams& p, const SampleInput& s, const float* logits, float* values) {
+__device__ __forceinline__ void adjust(const SampleParams& p, const SampleInput& s, const float* logits,
+                                       float* values) {
     for (int t = static_cast<int>(threadIdx.x); t < p.vocab; t += kSampleThreads) values[t] = __ldcg(logits + t);
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < s.num_biases; i += kSampleThreads) {
@@ -98,14 +101,17 @@ __device__ int choose(SelectMemory& m, const SampleParams& p, const SampleInput&
     const float largest = m.value;
     if (s.temperature == 0.0f) return m.token;
     Cut cut{0xffffffffu, p.vocab};
-    if (s.top_k > 0 && s.top_k < p.vocab) cut = find_cut(m, values, p.vocab, largest, cut, false, static_cast<unsigned long long>(s.top_k));
+    if (s.top_k > 0 && s.top_k < p.vocab)
+        cut = find_cut(m, values, p.vocab, largest, cut, false, static_cast<unsigned long long>(s.top_k));
     if (s.top_p < 1.0f) {
         sum_kept(m, values, p.vocab, largest, [&](float v, int t) { return cut.keeps(v, t); });
         const double wanted = ceil(static_cast<double>(s.top_p) * static_cast<double>(m.total));
         cut = find_cut(m, values, p.vocab, largest, cut, true, max(1ull, static_cast<unsigned long long>(wanted)));
     }
     const double least = s.min_p;
-    const auto keeps = [&](float v, int t) { return cut.keeps(v, t) && (least <= 0.0 || exp(static_cast<double>(v - largest)) >= least); };
+    const auto keeps = [&](float v, int t) {
+        return cut.keeps(v, t) && (least <= 0.0 || exp(static_cast<double>(v - largest)) >= least);
+    };
     sum_kept(m, values, p.vocab, largest, keeps);
     const auto scaled = static_cast<unsigned long long>(uniform_of(s.seed, s.position) * static_cast<double>(m.total));
     const unsigned long long point = min(scaled, m.total - 1);   // the product may round up
@@ -114,10 +120,11 @@ __device__ int choose(SelectMemory& m, const SampleParams& p, const SampleInput&
 }
 
 /// Log-probabilities of the raw logits: the chosen token's and the best few.
-__device__ void log_probabilities(SelectMemory& m, const SampleParams& p, const SampleInput& s, const float* logits, float largest,
-                                  int token, SampleResult* out) {
+__device__ void log_probabilities(SelectMemory& m, const SampleParams& p, const SampleInput& s, const float* logits,
+                                  float largest, int token, SampleResult* out) {
     double sum = 0;
-    for (int t = static_cast<int>(threadIdx.x); t < p.vocab; t += kSampleThreads) sum += static_cast<double>(expf(__ldcg(logits + t) - largest));
+    for (int t = static_cast<int>(threadIdx.x); t < p.vocab; t += kSampleThreads)
+        sum += static_cast<double>(expf(__ldcg(logits + t) - largest));
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
     __syncthreads();
@@ -193,7 +200,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1) sample_kernel(const SampleP
     }
 }
 
-}  // namespace
+}   // namespace
 
 size_t sample_workspace_bytes(int32_t samples, int32_t vocab) {
     return static_cast<size_t>(samples) * static_cast<size_t>(vocab) * sizeof(float);
@@ -201,7 +208,8 @@ size_t sample_workspace_bytes(int32_t samples, int32_t vocab) {
 
 Status run_sample(cudaStream_t stream, const SampleParams& p) {
     const dim3 grid(static_cast<unsigned>(p.samples));
-    if (p.greedy_only) return launch_kernel(stream, grid, dim3(kSampleThreads), 0, Edge::programmatic, sample_kernel<true>, p);
+    if (p.greedy_only)
+        return launch_kernel(stream, grid, dim3(kSampleThreads), 0, Edge::programmatic, sample_kernel<true>, p);
     if (p.output_counts != nullptr) {
         const Status s = launch_kernel(stream, dim3(1), dim3(1024), 0, Edge::programmatic, update_counts_kernel, p);
         if (!s.ok()) return s;
@@ -209,4 +217,4 @@ Status run_sample(cudaStream_t stream, const SampleParams& p) {
     return launch_kernel(stream, grid, dim3(kSampleThreads), 0, Edge::programmatic, sample_kernel<false>, p);
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -11,4 +11,4 @@ Status run_sample(cudaStream_t stream, const SampleParams& params);
 /// The full path keeps one adjusted copy of each sample's logits.
 size_t sample_workspace_bytes(int32_t samples, int32_t vocab);
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,5 +1,6 @@
-// Block-wide pieces of the full sampling path, 1024 threads a sample: argmax, the cut of top_k and top_p by histograms over the
-// values (no sort), and the draw over the kept tokens in ascending id. Masses are 64-bit fixed point, so sums do not depend on order.
+// Block-wide pieces of the full sampling path, 1024 threads a sample: argmax, the cut of top_k and top_p by histograms
+// over the values (no sort), and the draw over the kept tokens in ascending id. Masses are 64-bit fixed point, so sums
+// do not depend on order.
 #pragma once
 
 #include <cfloat>
@@ -19,7 +20,7 @@ struct SelectMemory {
     float warp_value[32];
     int warp_token[32];
     int chosen_bin;
-    unsigned long long above;      // count or mass of the bins before the chosen one
+    unsigned long long above;   // count or mass of the bins before the chosen one
     unsigned long long total;
     float value;
     int token;
@@ -105,12 +106,15 @@ __device__ __forceinline__ void find_bin(SelectMemory& m, bool by_mass, unsigned
 }
 
 /// Where among the tokens `kept` so far (by `before`) the count or the mass reaches `target`.
-__device__ inline Cut find_cut(SelectMemory& m, const float* values, int vocab, float largest, const Cut& before, bool by_mass,
-                               unsigned long long target) {
-    // Round 0 bins by the distance to the largest value, which spreads any distribution; the others by the bits of the key.
+__device__ inline Cut find_cut(SelectMemory& m, const float* values, int vocab, float largest, const Cut& before,
+                               bool by_mass, unsigned long long target) {
+    // Round 0 bins by the distance to the largest value, which spreads any distribution; the others by the bits of the
+    // key.
     uint32_t prefix = 0;
     int linear = 0;
-    const auto linear_bin = [largest](float v) { return static_cast<int>(fminf((largest - v) * 64.0f, static_cast<float>(kBins - 1))); };
+    const auto linear_bin = [largest](float v) {
+        return static_cast<int>(fminf((largest - v) * 64.0f, static_cast<float>(kBins - 1)));
+    };
     for (int round = 0; round < 4; ++round) {
         const int shift = round == 1 ? 21 : round == 2 ? 10 : 0, bits = round == 3 ? 10 : 11;
         __syncthreads();
@@ -153,7 +157,8 @@ __device__ inline Cut find_cut(SelectMemory& m, const float* values, int vocab, 
         if (seen + static_cast<unsigned>(hits) >= needed) {
             if (threadIdx.x == 0) {
                 for (int i = begin; i < vocab && seen < needed; ++i) {
-                    if (descending_key(values[i]) == prefix && before.keeps(values[i], i) && ++seen == needed) m.token = i;
+                    if (descending_key(values[i]) == prefix && before.keeps(values[i], i) && ++seen == needed)
+                        m.token = i;
                 }
             }
             __syncthreads();
@@ -167,7 +172,8 @@ __device__ inline Cut find_cut(SelectMemory& m, const float* values, int vocab, 
 /// Mass of all kept tokens into m.total; each warp owns a run of ids, its sum stays in m.warp_mass.
 template <class Keeps>
 __device__ __forceinline__ void sum_kept(SelectMemory& m, const float* values, int vocab, float largest, Keeps keeps) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, run = (vocab + 31) / 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
+              run = (vocab + 31) / 32;
     unsigned long long sum = 0;
     for (int t = warp * run + lane; t < min(vocab, (warp + 1) * run); t += 32) {
         if (keeps(values[t], t)) sum += mass_of(values[t], largest);
@@ -188,7 +194,8 @@ __device__ __forceinline__ void sum_kept(SelectMemory& m, const float* values, i
 template <class Keeps>
 __device__ __forceinline__ void draw_token(SelectMemory& m, const float* values, int vocab, float largest, Keeps keeps,
                                            unsigned long long point) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, run = (vocab + 31) / 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
+              run = (vocab + 31) / 32;
     unsigned long long before = 0;
     int owner = 0;
     while (owner < 31 && before + m.warp_mass[owner] <= point) before += m.warp_mass[owner++];
@@ -221,4 +228,4 @@ __device__ __forceinline__ void draw_token(SelectMemory& m, const float* values,
     __syncthreads();
 }
 
-}  // namespace takt::cuda
+}   // namespace takt::cuda

@@ -1,5 +1,5 @@
-// Paged attention against float64: decode, prefill, chunks at a position, mixed steps, windows, soft cap, every head size and block
-// size; and bit-equality of the unsplit plan under chunking.
+// Paged attention against float64: decode, prefill, chunks at a position, mixed steps, windows, soft cap, every head
+// size and block size; and bit-equality of the unsplit plan under chunking.
 #include <string>
 
 #include "checks.h"
@@ -19,8 +19,8 @@ struct Case {
 };
 
 template <class T>
-double attend(const Case& c, const std::vector<T>& cache, const KvLayout& layout, const StepBuilder& step, int segment, int row,
-              int head, int dim, const std::vector<double>& weights) {
+double attend(const Case& c, const std::vector<T>& cache, const KvLayout& layout, const StepBuilder& step, int segment,
+              int row, int head, int dim, const std::vector<double>& weights) {
     double sum = 0;
     const SegmentInput& s = step.host().segments[segment];
     const int position = s.position_begin + row;
@@ -34,19 +34,22 @@ double attend(const Case& c, const std::vector<T>& cache, const KvLayout& layout
 
 /// Softmax weights of one query over positions [0, own].
 template <class T>
-std::vector<double> weights_of(const Case& c, const std::vector<__nv_bfloat16>& q, const std::vector<T>& cache, const KvLayout& layout,
-                               const StepBuilder& step, int segment, int row, int head, float scale) {
+std::vector<double> weights_of(const Case& c, const std::vector<__nv_bfloat16>& q, const std::vector<T>& cache,
+                               const KvLayout& layout, const StepBuilder& step, int segment, int row, int head,
+                               float scale) {
     const SegmentInput& s = step.host().segments[segment];
     const int position = s.position_begin + row;
     std::vector<double> w(static_cast<size_t>(position) + 1, 0.0);
-    const size_t query = (static_cast<size_t>(s.row_begin + row) * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
-                         static_cast<size_t>(c.head_dim);
+    const size_t query =
+        (static_cast<size_t>(s.row_begin + row) * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
+        static_cast<size_t>(c.head_dim);
     double most = -1e300, total = 0;
     for (int p = 0; p <= position; ++p) {
         if (c.window > 0 && p <= position - c.window) continue;
         const size_t at = step.cache_offset(layout, segment, p, 0, head / (c.heads / c.kv_heads)) / sizeof(T);
         double dot = 0;
-        for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d) dot += value_of(q[query + d]) * value_of(cache[at + d]);
+        for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d)
+            dot += value_of(q[query + d]) * value_of(cache[at + d]);
         dot *= static_cast<double>(scale);
         if (c.soft_cap > 0) dot = c.soft_cap * std::tanh(dot / c.soft_cap);
         w[static_cast<size_t>(p)] = dot;
@@ -99,10 +102,11 @@ std::vector<__nv_bfloat16> run_case(Bench& bench, const Case& c, const std::stri
     Comparison comparison;
     for (size_t s = 0; s < c.segments.size(); ++s) {
         const int rows = c.segments[s].num_rows;
-        for (int r = 0; r < rows; r += rows > 40 ? 1 + static_cast<int>(random() % 17) : 1) {
-            for (int h = 0; h < c.heads; h += c.heads > 8 ? 1 + static_cast<int>(random() % 3) : 1) {
+        for (int r = 0; r<rows; r += rows> 40 ? 1 + static_cast<int>(random() % 17) : 1) {
+            for (int h = 0; h<c.heads; h += c.heads> 8 ? 1 + static_cast<int>(random() % 3) : 1) {
                 const auto w = weights_of<T>(c, q, cache, layout, step, static_cast<int>(s), r, h, p.scale);
-                const size_t at = static_cast<size_t>(step.host().segments[s].row_begin + r) * width + static_cast<size_t>(h * c.head_dim);
+                const size_t at = static_cast<size_t>(step.host().segments[s].row_begin + r) * width +
+                                  static_cast<size_t>(h * c.head_dim);
                 for (int d = 0; d < c.head_dim; d += 1 + static_cast<int>(random() % 7)) {
                     comparison.add(value_of(result[at + static_cast<size_t>(d)]),
                                    attend<T>(c, cache, layout, step, static_cast<int>(s), r, h, d, w));
@@ -160,11 +164,12 @@ void check_chunking(Bench& bench) {
         for (size_t i = 0; i < static_cast<size_t>(300 - begin) * 28 * 128; ++i) {
             if (value_of(a[i + static_cast<size_t>(begin) * 28 * 128]) != value_of(b[i])) ++different;
         }
-        bench.report->add("attention unsplit, chunk at " + std::to_string(begin) + " bit-equal", static_cast<double>(different), 0);
+        bench.report->add("attention unsplit, chunk at " + std::to_string(begin) + " bit-equal",
+                          static_cast<double>(different), 0);
     }
 }
 
-}  // namespace
+}   // namespace
 
 void check_attention(Bench& bench) {
     const std::vector<Case> cases = {
@@ -189,8 +194,9 @@ void check_attention(Bench& bench) {
     };
     int index = 0;
     for (const Case& c : cases) {
-        const std::string name = "attention " + std::to_string(index) + " q" + std::to_string(c.heads) + " kv" + std::to_string(c.kv_heads) +
-                                 " x" + std::to_string(c.head_dim) + " block " + std::to_string(c.block_tokens);
+        const std::string name = "attention " + std::to_string(index) + " q" + std::to_string(c.heads) + " kv" +
+                                 std::to_string(c.kv_heads) + " x" + std::to_string(c.head_dim) + " block " +
+                                 std::to_string(c.block_tokens);
         run_case<__nv_bfloat16>(bench, c, name + " bf16", 1000 + static_cast<uint64_t>(index));
         run_case<__half>(bench, c, name + " f16", 2000 + static_cast<uint64_t>(index));
         ++index;
@@ -198,4 +204,4 @@ void check_attention(Bench& bench) {
     check_chunking(bench);
 }
 
-}  // namespace takt::check
+}   // namespace takt::check

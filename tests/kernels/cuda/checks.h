@@ -26,4 +26,4 @@ void check_attention_input(Bench& bench);
 void check_linear(Bench& bench);
 void check_sample(Bench& bench);
 
-}  // namespace takt::check
+}   // namespace takt::check

@@ -1,5 +1,5 @@
-// Device memory for GPU checks and benches: arrays that start poisoned, random contents, comparison with float64 truth. Host code
-// for one thread; every CUDA call is checked, a failure ends the program with a sentence.
+// Device memory for GPU checks and benches: arrays that start poisoned, random contents, comparison with float64 truth.
+// Host code for one thread; every CUDA call is checked, a failure ends the program with a sentence.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -41,7 +41,9 @@ public:
     DeviceArray& operator=(const DeviceArray&) = delete;
 
     void poison() { require(cudaMemset(data_, 0xff, count_ * sizeof(T)), "poisoning"); }   // NaN in every float type
-    void set(const std::vector<T>& v) { require(cudaMemcpy(data_, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), "copying in"); }
+    void set(const std::vector<T>& v) {
+        require(cudaMemcpy(data_, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), "copying in");
+    }
     [[nodiscard]] std::vector<T> get() const {
         std::vector<T> v(count_);
         require(cudaMemcpy(v.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "copying out");
@@ -61,11 +63,17 @@ inline double value_of(__half v) { return static_cast<double>(__half2float(v)); 
 template <class T>
 T element_of(float v);
 template <>
-inline float element_of<float>(float v) { return v; }
+inline float element_of<float>(float v) {
+    return v;
+}
 template <>
-inline __nv_bfloat16 element_of<__nv_bfloat16>(float v) { return __float2bfloat16(v); }
+inline __nv_bfloat16 element_of<__nv_bfloat16>(float v) {
+    return __float2bfloat16(v);
+}
 template <>
-inline __half element_of<__half>(float v) { return __float2half(v); }
+inline __half element_of<__half>(float v) {
+    return __float2half(v);
+}
 
 template <class T>
 std::vector<T> random_values(std::mt19937_64& random, size_t count, float sigma, float mean = 0.0f) {
@@ -84,7 +92,9 @@ public:
         if (!(std::fabs(out - reference) <= 1e30)) broken_ = true;
         ++count_;
     }
-    [[nodiscard]] double error() const { return broken_ || count_ == 0 ? INFINITY : std::sqrt(difference_ / std::max(norm_, 1e-300)); }
+    [[nodiscard]] double error() const {
+        return broken_ || count_ == 0 ? INFINITY : std::sqrt(difference_ / std::max(norm_, 1e-300));
+    }
 
 private:
     double difference_ = 0, norm_ = 0;
@@ -120,4 +130,4 @@ private:
     int passed_ = 0, failed_ = 0;
 };
 
-}  // namespace takt::check
+}   // namespace takt::check

@@ -31,8 +31,10 @@ Inputs make_inputs(const Case& c, int rows, std::mt19937_64& random) {
     in.bias = random_values<float>(random, n(out), 0.5f);
     in.q_norm = random_values<float>(random, n(c.head_dim), 0.2f, 1.0f);
     in.k_norm = random_values<float>(random, n(c.head_dim), 0.2f, 1.0f);
-    for (int i = 0; i < c.head_dim / 2; ++i) in.frequencies.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.head_dim)));
-    in.weight = random_values<__nv_bfloat16>(random, n(out) * n(c.hidden), 1.0f / std::sqrt(static_cast<float>(c.hidden)));
+    for (int i = 0; i < c.head_dim / 2; ++i)
+        in.frequencies.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.head_dim)));
+    in.weight =
+        random_values<__nv_bfloat16>(random, n(out) * n(c.hidden), 1.0f / std::sqrt(static_cast<float>(c.hidden)));
     return in;
 }
 
@@ -45,7 +47,8 @@ std::vector<double> reference_row(const Case& c, const Inputs& in, int row, int 
     const float* h = in.hidden.data() + static_cast<size_t>(row) * hidden;
     for (size_t i = 0; i < hidden; ++i) square += static_cast<double>(h[i]) * h[i];
     const double scale = 1.0 / std::sqrt(square / c.hidden + 1e-5);
-    for (size_t i = 0; i < hidden; ++i) x[i] = h[i] * scale * (in.norm[i] + (c.style == NormStyle::one_plus ? 1.0 : 0.0));
+    for (size_t i = 0; i < hidden; ++i)
+        x[i] = h[i] * scale * (in.norm[i] + (c.style == NormStyle::one_plus ? 1.0 : 0.0));
     for (size_t o = 0; o < static_cast<size_t>(out); ++o) {
         double sum = c.bias ? static_cast<double>(in.bias[o]) : 0;
         for (size_t i = 0; i < hidden; ++i) sum += x[i] * value_of(in.weight[o * hidden + i]);
@@ -57,12 +60,14 @@ std::vector<double> reference_row(const Case& c, const Inputs& in, int row, int 
             double s = 0;
             for (int i = 0; i < c.head_dim; ++i) s += v[i] * v[i];
             const double r = 1.0 / std::sqrt(s / c.head_dim + 1e-6);
-            for (int i = 0; i < c.head_dim; ++i) v[i] *= r * static_cast<double>((head < c.heads ? in.q_norm : in.k_norm)[static_cast<size_t>(i)]);
+            for (int i = 0; i < c.head_dim; ++i)
+                v[i] *= r * static_cast<double>((head < c.heads ? in.q_norm : in.k_norm)[static_cast<size_t>(i)]);
         }
         for (int i = 0; i < c.head_dim / 2 && c.rope != RopeStyle::none; ++i) {
             double& a = v[c.rope == RopeStyle::half ? i : 2 * i];
             double& b = v[c.rope == RopeStyle::half ? i + c.head_dim / 2 : 2 * i + 1];
-            const double angle = static_cast<double>(position) * static_cast<double>(in.frequencies[static_cast<size_t>(i)]);
+            const double angle =
+                static_cast<double>(position) * static_cast<double>(in.frequencies[static_cast<size_t>(i)]);
             const double u = a * std::cos(angle) - b * std::sin(angle);
             b = b * std::cos(angle) + a * std::sin(angle);
             a = u;
@@ -74,7 +79,12 @@ std::vector<double> reference_row(const Case& c, const Inputs& in, int row, int 
 template <class T>
 void run_case(Bench& bench, const Case& c, const std::string& name, bool deterministic) {
     std::mt19937_64 random(bench.random());
-    KvLayout layout{sizeof(T) == 2 && std::is_same_v<T, __half> ? DType::f16 : DType::bf16, 1, c.kv_heads, c.head_dim, c.block_tokens, 0};
+    KvLayout layout{sizeof(T) == 2 && std::is_same_v<T, __half> ? DType::f16 : DType::bf16,
+                    1,
+                    c.kv_heads,
+                    c.head_dim,
+                    c.block_tokens,
+                    0};
     const auto& context = deterministic ? bench.deterministic : bench.context;
     StepBuilder step(layout, {{37, 1}, {5, c.rows - 1}}, c.heads, 0, false, context->num_sms(), random, 2);
     const Inputs in = make_inputs(c, step.padded_rows(), random);
@@ -82,7 +92,8 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     const std::vector<HostTensor> parts = {{in.weight.data(), DType::bf16, out, c.hidden}};
     auto linear = cuda::make_cuda_linear(context, parts, LinearKind::stacked);
     require(linear.ok() ? Status{} : Status{1, "make_linear"}, "weights");
-    DeviceArray<float> hidden(in.hidden), norm(in.norm), bias(in.bias), q_norm(in.q_norm), k_norm(in.k_norm), frequencies(in.frequencies);
+    DeviceArray<float> hidden(in.hidden), norm(in.norm), bias(in.bias), q_norm(in.q_norm), k_norm(in.k_norm),
+        frequencies(in.frequencies);
     DeviceArray<T> cache(layout.layer_bytes() / sizeof(T));
     DeviceArray<__nv_bfloat16> q(static_cast<size_t>(step.padded_rows() * c.heads * c.head_dim));
     AttentionInputParams p;
@@ -112,7 +123,7 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     Comparison queries, keys, values;
     int64_t written = 0;
     for (const T& v : got_cache) written += std::isnan(value_of(v)) ? 0 : 1;
-    for (int r = 0; r < c.rows; r += c.rows > 12 ? 5 : 1) {
+    for (int r = 0; r<c.rows; r += c.rows> 12 ? 5 : 1) {
         const int segment = r == 0 ? 0 : 1, position = r == 0 ? 37 : 5 + r - 1;
         const auto y = reference_row(c, in, r, position);
         for (int i = 0; i < c.heads * c.head_dim; ++i) {
@@ -120,8 +131,10 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
         }
         for (int kv = 0; kv < 2; ++kv) {
             for (int i = 0; i < c.kv_heads * c.head_dim; ++i) {
-                const size_t at = step.cache_offset(layout, segment, position, kv, i / c.head_dim) / sizeof(T) + static_cast<size_t>(i % c.head_dim);
-                (kv == 0 ? keys : values).add(value_of(got_cache[at]), y[static_cast<size_t>((c.heads + kv * c.kv_heads) * c.head_dim + i)]);
+                const size_t at = step.cache_offset(layout, segment, position, kv, i / c.head_dim) / sizeof(T) +
+                                  static_cast<size_t>(i % c.head_dim);
+                (kv == 0 ? keys : values)
+                    .add(value_of(got_cache[at]), y[static_cast<size_t>((c.heads + kv * c.kv_heads) * c.head_dim + i)]);
             }
         }
     }
@@ -158,12 +171,13 @@ void check_embed(Bench& bench) {
     Comparison comparison;
     for (size_t r = 0; r < 4; ++r) {
         const auto token = static_cast<size_t>(r == 3 ? 777 : step.host().rows[r].token);
-        for (size_t i = 0; i < kHidden; ++i) comparison.add(static_cast<double>(got[r * kHidden + i]), 3.0 * value_of(table[token * kHidden + i]));
+        for (size_t i = 0; i < kHidden; ++i)
+            comparison.add(static_cast<double>(got[r * kHidden + i]), 3.0 * value_of(table[token * kHidden + i]));
     }
     bench.report->add("embed", comparison.error(), 1e-6);
 }
 
-}  // namespace
+}   // namespace
 
 void check_attention_input(Bench& bench) {
     check_embed(bench);
@@ -182,11 +196,12 @@ void check_attention_input(Bench& bench) {
     };
     int index = 0;
     for (const Case& c : cases) {
-        const std::string name = "input " + std::to_string(index++) + " hidden " + std::to_string(c.hidden) + " rows " + std::to_string(c.rows);
+        const std::string name = "input " + std::to_string(index++) + " hidden " + std::to_string(c.hidden) + " rows " +
+                                 std::to_string(c.rows);
         run_case<__nv_bfloat16>(bench, c, name + " bf16", false);
         run_case<__half>(bench, c, name + " f16", false);
         run_case<__nv_bfloat16>(bench, c, name + " tile", true);
     }
 }
 
-}  // namespace takt::check
+}   // namespace takt::check

@@ -1,5 +1,5 @@
-// Linear layers against float64: residual, gate and up, logits, in fast and deterministic mode, for one to many rows; and that the
-// deterministic kernel gives a row the same bits whatever the batch.
+// Linear layers against float64: residual, gate and up, logits, in fast and deterministic mode, for one to many rows;
+// and that the deterministic kernel gives a row the same bits whatever the batch.
 #include <string>
 
 #include "checks.h"
@@ -16,12 +16,14 @@ struct Weights {
     std::unique_ptr<Linear> linear;
 };
 
-Weights make_weights(const std::shared_ptr<cuda::LinearContext>& context, std::mt19937_64& random, int out, int in, LinearKind kind) {
+Weights make_weights(const std::shared_ptr<cuda::LinearContext>& context, std::mt19937_64& random, int out, int in,
+                     LinearKind kind) {
     Weights w;
     w.values = random_values<__nv_bfloat16>(random, n(out) * n(in), 1.0f / std::sqrt(static_cast<float>(in)));
     std::vector<HostTensor> parts = {{w.values.data(), DType::bf16, out, in}};
     if (kind == LinearKind::gate_up) {
-        parts = {{w.values.data(), DType::bf16, out / 2, in}, {w.values.data() + n(out / 2) * n(in), DType::bf16, out / 2, in}};
+        parts = {{w.values.data(), DType::bf16, out / 2, in},
+                 {w.values.data() + n(out / 2) * n(in), DType::bf16, out / 2, in}};
     }
     auto linear = cuda::make_cuda_linear(context, parts, kind);
     require(linear.ok() ? Status{} : Status{1, "make_linear"}, "weights");
@@ -38,8 +40,10 @@ double dot(const Weights& w, int64_t out, const std::vector<double>& x) {
 std::vector<double> normed(const std::vector<float>& hidden, int64_t row, int in, const std::vector<float>& norm) {
     std::vector<double> x(n(in));
     double square = 0;
-    for (size_t i = 0; i < n(in); ++i) square += static_cast<double>(hidden[n(row) * n(in) + i]) * hidden[n(row) * n(in) + i];
-    for (size_t i = 0; i < n(in); ++i) x[i] = hidden[n(row) * n(in) + i] / std::sqrt(square / in + 1e-5) * static_cast<double>(norm[i]);
+    for (size_t i = 0; i < n(in); ++i)
+        square += static_cast<double>(hidden[n(row) * n(in) + i]) * hidden[n(row) * n(in) + i];
+    for (size_t i = 0; i < n(in); ++i)
+        x[i] = hidden[n(row) * n(in) + i] / std::sqrt(square / in + 1e-5) * static_cast<double>(norm[i]);
     return x;
 }
 
@@ -49,13 +53,14 @@ StepBuilder make_step(Bench& bench, int rows, int padding) {
     return StepBuilder(layout, segments, 1, 0, false, bench.context->num_sms(), bench.random, padding);
 }
 
-void check_residual(Bench& bench, const std::shared_ptr<cuda::LinearContext>& context, int in, int out, int rows, int padding, bool bias,
-                    bool post_norm) {
+void check_residual(Bench& bench, const std::shared_ptr<cuda::LinearContext>& context, int in, int out, int rows,
+                    int padding, bool bias, bool post_norm) {
     const Weights w = make_weights(context, bench.random, out, in, LinearKind::stacked);
     StepBuilder step = make_step(bench, rows, padding);
     const auto x = random_values<__nv_bfloat16>(bench.random, n(rows + padding) * n(in), 1.0f);
     const auto hidden = random_values<float>(bench.random, n(rows + padding) * n(out), 0.3f);
-    const auto biases = random_values<float>(bench.random, n(out), 0.5f), norm = random_values<float>(bench.random, n(out), 0.2f, 1.0f);
+    const auto biases = random_values<float>(bench.random, n(out), 0.5f),
+               norm = random_values<float>(bench.random, n(out), 0.2f, 1.0f);
     DeviceArray<__nv_bfloat16> device_x(x);
     DeviceArray<float> device_hidden(hidden), device_bias(biases), device_norm(norm);
     LinearResidualParams p;
@@ -70,7 +75,7 @@ void check_residual(Bench& bench, const std::shared_ptr<cuda::LinearContext>& co
     bench.finish("residual");
     const auto got = device_hidden.get();
     Comparison comparison;
-    for (int r = 0; r < rows; r += rows > 20 ? 1 + rows / 6 : 1) {
+    for (int r = 0; r<rows; r += rows> 20 ? 1 + rows / 6 : 1) {
         std::vector<double> row(n(in)), branch(n(out));
         for (size_t i = 0; i < n(in); ++i) row[i] = value_of(x[n(r) * n(in) + i]);
         const int step_out = post_norm ? 1 : 1 + out / 700;
@@ -82,18 +87,22 @@ void check_residual(Bench& bench, const std::shared_ptr<cuda::LinearContext>& co
         const double scale = 1.0 / std::sqrt(square / out + 1e-5);
         for (int o = 0; o < out; o += step_out) {
             const double b = post_norm ? branch[n(o)] * scale * static_cast<double>(norm[n(o)]) : branch[n(o)];
-            comparison.add(static_cast<double>(got[n(r) * n(out) + n(o)]), static_cast<double>(hidden[n(r) * n(out) + n(o)]) + b);
+            comparison.add(static_cast<double>(got[n(r) * n(out) + n(o)]),
+                           static_cast<double>(hidden[n(r) * n(out) + n(o)]) + b);
         }
     }
-    bench.report->add("residual " + std::to_string(out) + "x" + std::to_string(in) + " rows " + std::to_string(rows) + (bias ? " bias" : "") +
-                          (post_norm ? " norm" : "") + (context->deterministic() ? " tile" : ""),
+    bench.report->add("residual " + std::to_string(out) + "x" + std::to_string(in) + " rows " + std::to_string(rows) +
+                          (bias ? " bias" : "") + (post_norm ? " norm" : "") +
+                          (context->deterministic() ? " tile" : ""),
                       comparison.error(), post_norm || bias ? 5e-3 : 1e-4);
 }
 
-void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& context, int in, int width, int rows, Activation activation) {
+void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& context, int in, int width, int rows,
+                Activation activation) {
     const Weights w = make_weights(context, bench.random, 2 * width, in, LinearKind::gate_up);
     StepBuilder step = make_step(bench, rows, 1);
-    const auto hidden = random_values<float>(bench.random, n(rows + 1) * n(in), 3.0f), norm = random_values<float>(bench.random, n(in), 0.2f, 1.0f);
+    const auto hidden = random_values<float>(bench.random, n(rows + 1) * n(in), 3.0f),
+               norm = random_values<float>(bench.random, n(in), 0.2f, 1.0f);
     DeviceArray<float> device_hidden(hidden), device_norm(norm);
     DeviceArray<__nv_bfloat16> out(n(rows + 1) * n(width));
     MlpInputParams p;
@@ -108,12 +117,14 @@ void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& contex
     bench.finish("gate");
     const auto got = out.get();
     Comparison comparison;
-    for (int r = 0; r < rows; r += rows > 20 ? 1 + rows / 6 : 1) {
+    for (int r = 0; r<rows; r += rows> 20 ? 1 + rows / 6 : 1) {
         const auto x = normed(hidden, r, in, norm);
         for (int o = 0; o < width; o += 1 + width / 500) {
             const double gate = dot(w, o, x), up = dot(w, width + o, x);
-            const double gelu = 0.5 * gate * (1 + std::tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)));
-            comparison.add(value_of(got[n(r) * n(width) + n(o)]), (activation == Activation::silu ? gate / (1 + std::exp(-gate)) : gelu) * up);
+            const double gelu =
+                0.5 * gate * (1 + std::tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)));
+            comparison.add(value_of(got[n(r) * n(width) + n(o)]),
+                           (activation == Activation::silu ? gate / (1 + std::exp(-gate)) : gelu) * up);
         }
     }
     bench.report->add("gate " + std::to_string(width) + "x" + std::to_string(in) + " rows " + std::to_string(rows) +
@@ -121,12 +132,14 @@ void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& contex
                       comparison.error(), 1e-2);
 }
 
-void check_logits(Bench& bench, const std::shared_ptr<cuda::LinearContext>& context, int in, int vocab, int samples, float cap) {
+void check_logits(Bench& bench, const std::shared_ptr<cuda::LinearContext>& context, int in, int vocab, int samples,
+                  float cap) {
     const Weights w = make_weights(context, bench.random, vocab, in, LinearKind::head);
     StepBuilder step = make_step(bench, samples, 3);
     for (int i = 0; i < samples; ++i) step.host().samples[i].row = samples - 1 - i;
     step.upload();
-    const auto hidden = random_values<float>(bench.random, n(samples + 3) * n(in), 3.0f), norm = random_values<float>(bench.random, n(in), 0.2f, 1.0f);
+    const auto hidden = random_values<float>(bench.random, n(samples + 3) * n(in), 3.0f),
+               norm = random_values<float>(bench.random, n(in), 0.2f, 1.0f);
     const int64_t stride = (vocab + 63) / 64 * 64;
     DeviceArray<float> device_hidden(hidden), device_norm(norm), logits(n(samples) * n(stride));
     LogitsParams p;
@@ -142,15 +155,15 @@ void check_logits(Bench& bench, const std::shared_ptr<cuda::LinearContext>& cont
     bench.finish("logits");
     const auto got = logits.get();
     Comparison comparison;
-    for (int s = 0; s < samples; s += samples > 20 ? 7 : 1) {
+    for (int s = 0; s<samples; s += samples> 20 ? 7 : 1) {
         const auto x = normed(hidden, samples - 1 - s, in, norm);
         for (int o = 0; o < vocab; o += 1 + vocab / 500) {
             const double v = dot(w, o, x);
             comparison.add(static_cast<double>(got[n(s) * n(stride) + n(o)]), cap > 0 ? cap * std::tanh(v / cap) : v);
         }
     }
-    bench.report->add("logits " + std::to_string(vocab) + "x" + std::to_string(in) + " rows " + std::to_string(samples) + (cap > 0 ? " cap" : "") +
-                          (context->deterministic() ? " tile" : ""),
+    bench.report->add("logits " + std::to_string(vocab) + "x" + std::to_string(in) + " rows " +
+                          std::to_string(samples) + (cap > 0 ? " cap" : "") + (context->deterministic() ? " tile" : ""),
                       comparison.error(), 6e-3);
 }
 
@@ -180,7 +193,7 @@ void check_row_bits(Bench& bench) {
     }
 }
 
-}  // namespace
+}   // namespace
 
 void check_linear(Bench& bench) {
     for (const auto& context : {bench.context, bench.deterministic}) {
@@ -206,4 +219,4 @@ void check_linear(Bench& bench) {
     check_row_bits(bench);
 }
 
-}  // namespace takt::check
+}   // namespace takt::check

@@ -1,4 +1,5 @@
-// ops_check OUT.jsonl: every CUDA operation against float64 on the host. Exit 0 all passed, 1 some failed, 77 no device.
+// ops_check OUT.jsonl: every CUDA operation against float64 on the host. Exit 0 all passed, 1 some failed, 77 no
+// device.
 #include <cstdio>
 #include <string>
 

@@ -1,5 +1,5 @@
-// Sampling against a plain sort in float64: greedy and full paths, top_k, top_p, min_p, penalties, bias, log-probabilities, the
-// generator, count updates, non-finite logits, and where the results land.
+// Sampling against a plain sort in float64: greedy and full paths, top_k, top_p, min_p, penalties, bias,
+// log-probabilities, the generator, count updates, non-finite logits, and where the results land.
 #include <string>
 
 #include "checks.h"
@@ -23,12 +23,15 @@ struct Fixture {
     std::vector<uint8_t> seen;
 };
 
-bool is_better(const Candidate& a, const Candidate& b) { return a.value > b.value || (a.value == b.value && a.token < b.token); }
+bool is_better(const Candidate& a, const Candidate& b) {
+    return a.value > b.value || (a.value == b.value && a.token < b.token);
+}
 
 int32_t reference_token(const Fixture& f, const StepView& in, int index) {
     const SampleInput& s = in.samples[index];
     std::vector<float> v(f.logits.begin() + index * f.stride, f.logits.begin() + index * f.stride + f.vocab);
-    for (int i = 0; i < s.num_biases; ++i) v[static_cast<size_t>(in.biases[s.bias_begin + i].token)] += in.biases[s.bias_begin + i].bias;
+    for (int i = 0; i < s.num_biases; ++i)
+        v[static_cast<size_t>(in.biases[s.bias_begin + i].token)] += in.biases[s.bias_begin + i].bias;
     for (size_t t = 0; t < v.size() && s.uses_counts != 0; ++t) {
         const size_t at = static_cast<size_t>(s.slot) * static_cast<size_t>(f.vocab) + t;
         if (f.counts[at] == 0 && f.seen[at] == 0) continue;
@@ -36,7 +39,8 @@ int32_t reference_token(const Fixture& f, const StepView& in, int index) {
         if (f.counts[at] > 0) v[t] -= s.presence_penalty + s.frequency_penalty * static_cast<float>(f.counts[at]);
     }
     std::vector<Candidate> c;
-    for (size_t t = 0; t < v.size(); ++t) c.push_back({s.temperature > 0 ? v[t] / s.temperature : v[t], static_cast<int32_t>(t)});
+    for (size_t t = 0; t < v.size(); ++t)
+        c.push_back({s.temperature > 0 ? v[t] / s.temperature : v[t], static_cast<int32_t>(t)});
     std::sort(c.begin(), c.end(), is_better);
     if (s.temperature == 0) return c[0].token;
     const float largest = c[0].value;
@@ -46,10 +50,13 @@ int32_t reference_token(const Fixture& f, const StepView& in, int index) {
     if (s.top_p < 1) {
         double sum = 0;
         size_t keep = 0;
-        while (keep < c.size() && sum < static_cast<double>(s.top_p) * total) sum += std::exp(static_cast<double>(c[keep++].value - largest));
+        while (keep < c.size() && sum < static_cast<double>(s.top_p) * total)
+            sum += std::exp(static_cast<double>(c[keep++].value - largest));
         c.resize(std::max<size_t>(keep, 1));
     }
-    std::erase_if(c, [&](const Candidate& x) { return std::exp(static_cast<double>(x.value - largest)) < static_cast<double>(s.min_p); });
+    std::erase_if(c, [&](const Candidate& x) {
+        return std::exp(static_cast<double>(x.value - largest)) < static_cast<double>(s.min_p);
+    });
     std::sort(c.begin(), c.end(), [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
     total = 0;
     for (const Candidate& x : c) total += std::exp(static_cast<double>(x.value - largest));
@@ -88,19 +95,23 @@ double check_logprobs(const Fixture& f, const SampleInput& s, int index, const S
     for (int t = 0; t < f.vocab; ++t) c.push_back({f.logits[static_cast<size_t>(index * f.stride + t)], t});
     for (const Candidate& x : c) most = std::max(most, x.value);
     for (const Candidate& x : c) total += std::exp(static_cast<double>(x.value - most));
-    worst = std::fabs(static_cast<double>(r.logprob) - (static_cast<double>(c[static_cast<size_t>(r.token)].value - most) - std::log(total)));
+    worst = std::fabs(static_cast<double>(r.logprob) -
+                      (static_cast<double>(c[static_cast<size_t>(r.token)].value - most) - std::log(total)));
     std::sort(c.begin(), c.end(), is_better);
     if (r.num_top != s.num_logprobs) return 1e9;
     for (int i = 0; i < r.num_top; ++i) {
         if (r.top_tokens[i] != c[static_cast<size_t>(i)].token) return 1e9;
-        worst = std::max(worst, std::fabs(static_cast<double>(r.top_logprobs[i]) - (static_cast<double>(c[static_cast<size_t>(i)].value - most) - std::log(total))));
+        worst =
+            std::max(worst, std::fabs(static_cast<double>(r.top_logprobs[i]) -
+                                      (static_cast<double>(c[static_cast<size_t>(i)].value - most) - std::log(total))));
     }
     return worst;
 }
 
 void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
     KvLayout layout{DType::bf16, 1, 1, 64, 16, 0};
-    StepBuilder step(layout, std::vector<SegmentShape>(static_cast<size_t>(samples), SegmentShape{0, 1}), 1, 0, false, bench.context->num_sms(), bench.random);
+    StepBuilder step(layout, std::vector<SegmentShape>(static_cast<size_t>(samples), SegmentShape{0, 1}), 1, 0, false,
+                     bench.context->num_sms(), bench.random);
     Fixture f{samples, vocab, (vocab + 127) / 64 * 64, {}, {}, {}};
     f.logits = random_values<float>(bench.random, static_cast<size_t>(samples * f.stride), sigma);
     for (float& v : f.logits) v = std::round(v * 64) / 64;   // ties happen
@@ -123,10 +134,14 @@ void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
             const auto token = static_cast<int32_t>(bench.random() % static_cast<uint64_t>(vocab));
             in.updates[in.header->num_updates++] = {i, token, j % 2, 0};
             const size_t at = static_cast<size_t>(i) * static_cast<size_t>(vocab) + static_cast<size_t>(token);
-            if (j % 2 != 0) ++f.counts[at];
-            else f.seen[at] = 1;
+            if (j % 2 != 0)
+                ++f.counts[at];
+            else
+                f.seen[at] = 1;
         }
-        for (int j = 0; j < 3; ++j) in.biases[in.header->num_biases++] = {static_cast<int32_t>(bench.random() % static_cast<uint64_t>(vocab)), 5.0f};
+        for (int j = 0; j < 3; ++j)
+            in.biases[in.header->num_biases++] = {static_cast<int32_t>(bench.random() % static_cast<uint64_t>(vocab)),
+                                                  5.0f};
     }
     step.upload();
     DeviceArray<float> logits(f.logits);
@@ -167,20 +182,21 @@ void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
             ++wrong;
             std::printf("sample %d of %d, vocabulary %d: %d instead of %d\n", i, samples, vocab, r[i].token, expected);
         }
-        if (!greedy && in.samples[i].num_logprobs >= 0) worst = std::max(worst, check_logprobs(f, in.samples[i], i, r[i]));
+        if (!greedy && in.samples[i].num_logprobs >= 0)
+            worst = std::max(worst, check_logprobs(f, in.samples[i], i, r[i]));
         if (!greedy && in.samples[i].uses_counts != 0) {
             const size_t at = static_cast<size_t>(i) * static_cast<size_t>(vocab) + static_cast<size_t>(expected);
             wrong += after[at] == f.counts[at] + 1 ? 0 : 1;
         }
     }
     require(cudaFreeHost(results), "pinned");
-    const std::string name = std::string(greedy ? "greedy" : "full") + " samples " + std::to_string(samples) + " vocabulary " + std::to_string(vocab) +
-                             " sigma " + std::to_string(sigma);
+    const std::string name = std::string(greedy ? "greedy" : "full") + " samples " + std::to_string(samples) +
+                             " vocabulary " + std::to_string(vocab) + " sigma " + std::to_string(sigma);
     bench.report->add("sample " + name + " wrong tokens", wrong, 0);
     if (!greedy) bench.report->add("sample " + name + " log-probabilities", worst, 1e-4);
 }
 
-}  // namespace
+}   // namespace
 
 void check_sample(Bench& bench) {
     for (const int vocab : {100, 1024, 49152, 151936}) {
@@ -193,4 +209,4 @@ void check_sample(Bench& bench) {
     }
 }
 
-}  // namespace takt::check
+}   // namespace takt::check

@@ -1,5 +1,5 @@
-// Builds the input of one step for GPU checks and benches: segments with shuffled block tables, rows, samples, the attention work
-// list; uploads it. Host code.
+// Builds the input of one step for GPU checks and benches: segments with shuffled block tables, rows, samples, the
+// attention work list; uploads it. Host code.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ struct SegmentShape {
 class StepBuilder {
 public:
     /// `layout.num_blocks` is set to what the segments need. `padding`: extra padded rows.
-    StepBuilder(KvLayout& layout, const std::vector<SegmentShape>& shapes, int num_heads, int window, bool deterministic, int num_sms,
-                std::mt19937_64& random, int padding = 0) {
+    StepBuilder(KvLayout& layout, const std::vector<SegmentShape>& shapes, int num_heads, int window,
+                bool deterministic, int num_sms, std::mt19937_64& random, int padding = 0) {
         int32_t rows = padding, ids = 0, blocks = 1;
         for (const SegmentShape& s : shapes) {
             rows += s.num_rows;
@@ -59,7 +59,8 @@ public:
     [[nodiscard]] const StepCapacity& capacity() const { return capacity_; }
     [[nodiscard]] int32_t padded_rows() const { return capacity_.max_rows; }
     /// Byte offset of a position's keys (kv 0) or values (kv 1) in the layer.
-    [[nodiscard]] size_t cache_offset(const KvLayout& layout, int32_t segment, int32_t position, int kv, int head) const {
+    [[nodiscard]] size_t cache_offset(const KvLayout& layout, int32_t segment, int32_t position, int kv,
+                                      int head) const {
         const int32_t block = view_.block_ids[view_.segments[segment].table_begin + position / layout.block_tokens];
         return layout.offset(block, kv, head, position % layout.block_tokens);
     }
@@ -81,12 +82,14 @@ private:
             s.table_begin = id;
             s.num_blocks = (s.position_begin + s.num_rows + layout.block_tokens - 1) / layout.block_tokens;
             s.slot = static_cast<int32_t>(i);
-            for (int32_t b = 0; b < (s.num_blocks + 7) / 8 * 8; ++b) view_.block_ids[id++] = b < s.num_blocks ? free[next++] : kDummyBlock;
+            for (int32_t b = 0; b < (s.num_blocks + 7) / 8 * 8; ++b)
+                view_.block_ids[id++] = b < s.num_blocks ? free[next++] : kDummyBlock;
             for (int32_t r = 0; r < s.num_rows; ++r, ++row) {
                 const int32_t position = s.position_begin + r;
                 const int32_t block = view_.block_ids[s.table_begin + position / layout.block_tokens];
                 view_.rows[row] = {static_cast<int32_t>(random() % 1000), position,
-                                   block * layout.block_tokens + position % layout.block_tokens, static_cast<int32_t>(i)};
+                                   block * layout.block_tokens + position % layout.block_tokens,
+                                   static_cast<int32_t>(i)};
             }
             SampleInput& sample = view_.samples[i];
             sample = SampleInput{};
@@ -106,4 +109,4 @@ private:
     std::unique_ptr<DeviceArray<uint8_t>> device_;
 };
 
-}  // namespace takt::check
+}   // namespace takt::check
