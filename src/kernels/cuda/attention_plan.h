@@ -4,10 +4,9 @@
 // Query rows of a segment and the query heads of one KV head are packed into one axis: m = row * group + head, group =
 // heads per KV head. A decode item has at most 16 of them and is split along KV until the grid is full; a prefill item
 // has at most 64. AttentionWork as this device uses it: `row_begin` first m, `num_rows` count of m, `partial` first row
-// of its partial results
-// (-1: writes the output itself), `group` its first item | number of items << 20 (items that share a result lie side by
-// side). Bits 16 and up of the first item's `segment` count the finished ones; the last resets them. header.reserved:
-// decode items, which come first.
+// of its partial results (-1: writes the output itself), `group` its first item | number of items << 20 (items that share
+// a result lie side by side). Bits 16 and up of the first item's `segment` count the finished ones; the last resets them.
+// header.reserved: the number of decode items, which come first.
 #pragma once
 
 #include <cstdint>

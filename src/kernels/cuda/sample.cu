@@ -26,15 +26,14 @@ __device__ double uniform_of(uint64_t seed, int32_t position) {
     return static_cast<double>((uint64_t{c[0]} << 32 | c[1]) >> 11) * 0x1p-53;
 }
 
-__global__ void __launch_bounds__(1024) update_counts_kernel(const SampleParams p) {
-    dependents_may_launch();
-    wait_for_predecessors();
+/// The step's edits of the penalty counts, in order; one whole block.
+__device__ __forceinline__ void apply_updates(const SampleParams& p) {
     const int64_t vocab = p.vocab;
     for (int i = 0; i < p.in.header->num_updates; ++i) {
         const CountUpdate u = p.in.updates[i];
         if (u.token < 0) {
             __syncthreads();
-            for (int64_t t = threadIdx.x; t < vocab; t += 1024) {
+            for (int64_t t = threadIdx.x; t < vocab; t += kSampleThreads) {
                 p.output_counts[u.slot * vocab + t] = 0;
                 p.prompt_seen[u.slot * vocab + t] = 0;
             }
@@ -45,6 +44,12 @@ __global__ void __launch_bounds__(1024) update_counts_kernel(const SampleParams 
             if (u.is_output == 0) p.prompt_seen[u.slot * vocab + u.token] = 1;
         }
     }
+}
+
+__global__ void __launch_bounds__(kSampleThreads) update_counts_kernel(const SampleParams p) {
+    dependents_may_launch();
+    wait_for_predecessors();
+    apply_updates(p);
 }
 
 /// The raw logits' argmax and whether all are finite.
@@ -169,6 +174,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1) sample_kernel(const SampleP
     const StepHeader& header = *p.in.header;
     auto* block = static_cast<uint8_t*>(p.results) + static_cast<size_t>(header.result_index) * p.result_stride;
     if (index == 0 && threadIdx.x == 0) reinterpret_cast<StepResultHeader*>(block)->step = header.step;
+    if (kGreedy && index == 0 && p.output_counts != nullptr) apply_updates(p);   // nobody reads them in this step
     if (index >= header.num_samples) return;
     const SampleInput s = p.in.samples[index];
     if (s.row < 0) return;
@@ -211,7 +217,7 @@ Status run_sample(cudaStream_t stream, const SampleParams& p) {
     if (p.greedy_only)
         return launch_kernel(stream, grid, dim3(kSampleThreads), 0, Edge::programmatic, sample_kernel<true>, p);
     if (p.output_counts != nullptr) {
-        const Status s = launch_kernel(stream, dim3(1), dim3(1024), 0, Edge::programmatic, update_counts_kernel, p);
+        const Status s = launch_kernel(stream, dim3(1), dim3(kSampleThreads), 0, Edge::programmatic, update_counts_kernel, p);
         if (!s.ok()) return s;
     }
     return launch_kernel(stream, grid, dim3(kSampleThreads), 0, Edge::programmatic, sample_kernel<false>, p);

@@ -108,6 +108,58 @@ double check_logprobs(const Fixture& f, const SampleInput& s, int index, const S
     return worst;
 }
 
+/// Parameters, count updates and biases of every sample; the host's copy of the counts follows.
+void fill_step(Bench& bench, Fixture& f, StepBuilder& step, bool greedy) {
+    StepView in = step.host();
+    in.header->step = 4711;
+    in.header->result_index = 1;
+    for (int i = 0; i < f.samples; ++i) {
+        if (!greedy) set_parameters(in.samples[i], i, bench.random);
+        in.updates[in.header->num_updates++] = {i, -1, 0, 0};
+        for (int j = 0; j < 12; ++j) {
+            const auto token = static_cast<int32_t>(bench.random() % static_cast<uint64_t>(f.vocab));
+            in.updates[in.header->num_updates++] = {i, token, j % 2, 0};
+            const size_t at = static_cast<size_t>(i) * static_cast<size_t>(f.vocab) + static_cast<size_t>(token);
+            if (j % 2 != 0)
+                ++f.counts[at];
+            else
+                f.seen[at] = 1;
+        }
+        for (int j = 0; j < 3; ++j)
+            in.biases[in.header->num_biases++] = {static_cast<int32_t>(bench.random() % static_cast<uint64_t>(f.vocab)),
+                                                  5.0f};
+    }
+    step.upload();
+}
+
+struct Outcome {
+    int wrong = 0;
+    double worst = 0;
+};
+
+Outcome compare(const Fixture& f, const StepView& in, bool greedy, int poisoned, const SampleResult* r,
+                const std::vector<int32_t>& slot_tokens, const std::vector<uint16_t>& after) {
+    Outcome o;
+    for (int i = 0; i < f.samples; ++i) {
+        if (i == poisoned) {
+            o.wrong += r[i].flags == kSampleNonFinite ? 0 : 1;
+            continue;
+        }
+        const int32_t expected = reference_token(f, in, i);
+        if (r[i].token != expected || slot_tokens[static_cast<size_t>(i)] != expected || r[i].flags != 0) {
+            ++o.wrong;
+            std::printf("sample %d of %d, vocabulary %d: %d instead of %d\n", i, f.samples, f.vocab, r[i].token, expected);
+        }
+        if (!greedy && in.samples[i].num_logprobs >= 0)
+            o.worst = std::max(o.worst, check_logprobs(f, in.samples[i], i, r[i]));
+        if (!greedy && in.samples[i].uses_counts != 0) {
+            const size_t at = static_cast<size_t>(i) * static_cast<size_t>(f.vocab) + static_cast<size_t>(expected);
+            o.wrong += after[at] == f.counts[at] + 1 ? 0 : 1;
+        }
+    }
+    return o;
+}
+
 void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
     KvLayout layout{DType::bf16, 1, 1, 64, 16, 0};
     StepBuilder step(layout, std::vector<SegmentShape>(static_cast<size_t>(samples), SegmentShape{0, 1}), 1, 0, false,
@@ -124,26 +176,7 @@ void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
     DeviceArray<uint8_t> seen(f.seen);
     f.counts.assign(cells, 0);
     f.seen.assign(cells, 0);
-    StepView in = step.host();
-    in.header->step = 4711;
-    in.header->result_index = 1;
-    for (int i = 0; i < samples; ++i) {
-        if (!greedy) set_parameters(in.samples[i], i, bench.random);
-        in.updates[in.header->num_updates++] = {i, -1, 0, 0};
-        for (int j = 0; j < 12; ++j) {
-            const auto token = static_cast<int32_t>(bench.random() % static_cast<uint64_t>(vocab));
-            in.updates[in.header->num_updates++] = {i, token, j % 2, 0};
-            const size_t at = static_cast<size_t>(i) * static_cast<size_t>(vocab) + static_cast<size_t>(token);
-            if (j % 2 != 0)
-                ++f.counts[at];
-            else
-                f.seen[at] = 1;
-        }
-        for (int j = 0; j < 3; ++j)
-            in.biases[in.header->num_biases++] = {static_cast<int32_t>(bench.random() % static_cast<uint64_t>(vocab)),
-                                                  5.0f};
-    }
-    step.upload();
+    fill_step(bench, f, step, greedy);
     DeviceArray<float> logits(f.logits);
     DeviceArray<int32_t> slots(static_cast<size_t>(samples));
     DeviceArray<uint8_t> workspace(cuda::sample_workspace_bytes(samples, vocab));
@@ -168,32 +201,13 @@ void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
     bench.finish("sample");
     const auto* header = reinterpret_cast<const StepResultHeader*>(results + stride);
     const auto* r = reinterpret_cast<const SampleResult*>(results + stride + sizeof(StepResultHeader));
-    const auto slot_tokens = slots.get();
-    const auto after = counts.get();
-    int wrong = header->step == 4711 ? 0 : 1;
-    double worst = 0;
-    for (int i = 0; i < samples; ++i) {
-        if (i == poisoned) {
-            wrong += r[i].flags == kSampleNonFinite ? 0 : 1;
-            continue;
-        }
-        const int32_t expected = reference_token(f, step.host(), i);
-        if (r[i].token != expected || slot_tokens[static_cast<size_t>(i)] != expected || r[i].flags != 0) {
-            ++wrong;
-            std::printf("sample %d of %d, vocabulary %d: %d instead of %d\n", i, samples, vocab, r[i].token, expected);
-        }
-        if (!greedy && in.samples[i].num_logprobs >= 0)
-            worst = std::max(worst, check_logprobs(f, in.samples[i], i, r[i]));
-        if (!greedy && in.samples[i].uses_counts != 0) {
-            const size_t at = static_cast<size_t>(i) * static_cast<size_t>(vocab) + static_cast<size_t>(expected);
-            wrong += after[at] == f.counts[at] + 1 ? 0 : 1;
-        }
-    }
+    Outcome o = compare(f, step.host(), greedy, poisoned, r, slots.get(), counts.get());
+    if (header->step != 4711) ++o.wrong;
     require(cudaFreeHost(results), "pinned");
     const std::string name = std::string(greedy ? "greedy" : "full") + " samples " + std::to_string(samples) +
                              " vocabulary " + std::to_string(vocab) + " sigma " + std::to_string(sigma);
-    bench.report->add("sample " + name + " wrong tokens", wrong, 0);
-    if (!greedy) bench.report->add("sample " + name + " log-probabilities", worst, 1e-4);
+    bench.report->add("sample " + name + " wrong tokens", o.wrong, 0);
+    if (!greedy) bench.report->add("sample " + name + " log-probabilities", o.worst, 1e-4);
 }
 
 }   // namespace
