@@ -21,6 +21,7 @@ struct Bench {
     }
 };
 
+void check_plan(Report& report);   // needs no device
 void check_attention(Bench& bench);
 void check_attention_input(Bench& bench);
 void check_linear(Bench& bench);
