@@ -10,6 +10,7 @@ namespace takt::cuda {
 namespace {
 
 constexpr int kBlockShared = 110 * 1024;   // two blocks fit on a multiprocessor
+constexpr int kWideShared = 200 * 1024;    // one block: for eight long rows that may not be sliced
 constexpr int kMaxStages = 6;
 constexpr int kMinStages = 3;
 
@@ -18,7 +19,7 @@ struct Cut {
 };
 
 /// The slice count with the shortest longest share; more slices cost a few groups' worth of atomics.
-Cut choose_cut(int num_sms, int rows, int in, int out, bool may_slice) {
+Cut choose_cut(int shared, int num_sms, int rows, int in, int out, bool may_slice) {
     const int pieces = (in + 127) / 128, groups = (out + 15) / 16;
     Cut best;
     double best_cost = 0;
@@ -27,7 +28,7 @@ Cut choose_cut(int num_sms, int rows, int in, int out, bool may_slice) {
         if (blocks == 0) break;
         const int most_pieces = (pieces + slices - 1) / slices, most_groups = (groups + blocks - 1) / blocks;
         const int x_stride = most_pieces * 128 + 8;
-        const int left = kBlockShared - kGemvReduceBytes - rows * x_stride * 2;
+        const int left = shared - kGemvReduceBytes - rows * x_stride * 2;
         if (left < kMinStages * kGemvStageBytes) continue;
         const double cost = most_groups * (most_pieces + 0.3) + 0.15 * slices;
         if (best.stages != 0 && cost >= best_cost) continue;
@@ -35,6 +36,16 @@ Cut choose_cut(int num_sms, int rows, int in, int out, bool may_slice) {
         best = {slices, blocks, std::min(kMaxStages, left / kGemvStageBytes), x_stride};
     }
     return best;
+}
+
+Cut cut_of(const CudaLinear& linear, int rows, GemvOutput output) {
+    Cut cut;
+    for (const int shared : {kBlockShared, kWideShared}) {
+        cut = choose_cut(shared, linear.context().num_sms(), rows, static_cast<int>(linear.in_features()),
+                         static_cast<int>(linear.out_features()), output == GemvOutput::add);
+        if (cut.stages != 0) break;
+    }
+    return cut;
 }
 
 template <GemvOutput kOutput>
@@ -49,12 +60,15 @@ Status launch(cudaStream_t stream, const CudaLinear& linear, const Cut& cut, Gem
 
 }   // namespace
 
+bool gemv_fits(const CudaLinear& linear, int32_t rows, GemvOutput output) {
+    return rows >= 1 && rows <= kGemvRows && linear.in_features() % 8 == 0 && cut_of(linear, rows, output).stages != 0;
+}
+
 Status run_gemv(cudaStream_t stream, const GemvCall& c) {
     const CudaLinear& linear = *c.linear;
     if (c.rows < 1 || c.rows > kGemvRows || linear.in_features() % 8 != 0)
         return {kStatusBadArgument, "CUDA: shape of a small linear layer"};
-    const Cut cut = choose_cut(linear.context().num_sms(), c.rows, static_cast<int>(linear.in_features()),
-                               static_cast<int>(linear.out_features()), c.output == GemvOutput::add);
+    const Cut cut = cut_of(linear, c.rows, c.output);
     if (cut.stages == 0) return {kStatusUnsupported, "CUDA: rows too long for the small linear layer"};
     GemvArguments a = {};
     a.header = c.header;

@@ -35,7 +35,10 @@ struct GemvCall {
     int64_t y_stride = 0;
 };
 
-/// Enqueues; capturable. in_features must be a multiple of 8.
+/// Whether `rows` rows of this layer fit the kernel's shared memory; longer ones take the general path.
+bool gemv_fits(const CudaLinear& linear, int32_t rows, GemvOutput output);
+
+/// Enqueues; capturable. gemv_fits must hold.
 Status run_gemv(cudaStream_t stream, const GemvCall& call);
 
 }   // namespace takt::cuda

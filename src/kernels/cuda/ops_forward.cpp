@@ -15,8 +15,8 @@ namespace {
 
 const CudaLinear& linear_of(const Linear* l) { return *static_cast<const CudaLinear*>(l); }
 
-bool is_small(const CudaLinear& l, int32_t rows) {
-    return rows <= kGemvRows && !l.context().deterministic() && l.in_features() % 8 == 0;
+bool is_small(const CudaLinear& l, int32_t rows, GemvOutput output) {
+    return !l.context().deterministic() && gemv_fits(l, rows, output);
 }
 
 Status product(cudaStream_t stream, LinearContext& context, const LtGemm::Product& p) {
@@ -74,7 +74,7 @@ Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
     LinearContext& context = l.context();
     FinishQkvCall finish;
     finish.params = &p;
-    if (is_small(l, p.rows) && p.norm.weight != nullptr) {
+    if (is_small(l, p.rows, GemvOutput::add) && p.norm.weight != nullptr) {
         GemvCall g;
         g.linear = &l;
         g.header = p.in.header;
@@ -107,7 +107,7 @@ Status run_linear_residual(cudaStream_t stream, const LinearResidualParams& p) {
     LinearContext& context = l.context();
     const auto* x = static_cast<const __nv_bfloat16*>(p.x);
     auto* hidden = static_cast<float*>(p.hidden);
-    if (is_small(l, p.rows) && p.post_norm.weight == nullptr) {
+    if (is_small(l, p.rows, GemvOutput::add) && p.post_norm.weight == nullptr) {
         GemvCall g;
         g.linear = &l;
         g.header = p.in.header;
@@ -150,7 +150,7 @@ Status run_mlp_input(cudaStream_t stream, const MlpInputParams& p) {
     const CudaLinear& l = linear_of(p.gate_up);
     LinearContext& context = l.context();
     const auto width = static_cast<int32_t>(l.out_features() / 2);
-    if (is_small(l, p.rows) && p.norm.weight != nullptr && l.interleaved()) {
+    if (is_small(l, p.rows, GemvOutput::gated) && p.norm.weight != nullptr && l.interleaved()) {
         GemvCall g;
         g.linear = &l;
         g.header = p.in.header;
@@ -183,7 +183,7 @@ Status run_mlp_input(cudaStream_t stream, const MlpInputParams& p) {
 Status run_logits(cudaStream_t stream, const LogitsParams& p) {
     const CudaLinear& l = linear_of(p.head);
     LinearContext& context = l.context();
-    if (is_small(l, p.samples) && p.norm.weight != nullptr) {
+    if (is_small(l, p.samples, GemvOutput::store) && p.norm.weight != nullptr) {
         GemvCall g;
         g.linear = &l;
         g.header = p.in.header;

@@ -213,8 +213,12 @@ void check_linear(Bench& bench) {
             check_logits(bench, context, 1024, 9999, rows, rows == 4 || rows == 30 ? 30.0f : 0.0f);
         }
         check_gate(bench, context, 3584, 18944, 3, Activation::silu);
+        // Eight rows that may not be sliced: beyond the usual shared memory, then beyond any.
+        check_gate(bench, context, 3584, 18944, 8, Activation::silu);
+        check_gate(bench, context, 16384, 512, 8, Activation::silu);
         check_gate(bench, context, 120, 100, 3, Activation::silu);
         check_logits(bench, context, 3584, 30001, 7, 0);
+        check_logits(bench, context, 3584, 30001, 8, 0);
     }
     check_row_bits(bench);
 }
