@@ -1,6 +1,6 @@
 // Attention of the CPU device: the work list and the item that runs it. Decode rows are cut at absolute chunks of 256 positions,
 // whose results are folded in order; prefill rows walk their chunks themselves in tiles of eight rows. Either way gives the same
-// bits. Work is dealt to the threads by cost, largest first, so that a long context beside short ones balances.
+// bits. Work is dealt to the threads in stretches of equal cost, so that a long context beside short ones balances.
 #include <algorithm>
 
 #include "kernels/cpu/kernel_table.h"
@@ -46,7 +46,7 @@ AttentionJob job_of(const AttentionParams& p, const AttentionWork& w) {
     return j;
 }
 
-/// The thread that an item goes to was chosen by the plan: `group` holds a running cost in units of query-positions.
+/// Whether this thread takes the item: the list is cut into stretches of equal cost, and an item goes where its middle lies.
 bool is_mine(const TaskContext& context, int64_t cost_before, int64_t cost, int64_t total) {
     const int64_t middle = cost_before + cost / 2;
     return total == 0 || middle * context.num_threads / total == context.thread;

@@ -12,8 +12,7 @@ namespace {
 CpuStream& cpu(Stream& stream) { return static_cast<CpuStream&>(stream); }
 const CpuLinear& packed(const Linear* linear) { return *static_cast<const CpuLinear*>(linear); }
 
-/// Scratch for the rows of an item: shared by the threads, or this thread's own where each makes its own copy. Then `extra`
-/// shared bytes behind a shared block are at the returned pointer + RowBlock::bytes.
+/// Scratch for the rows of an item: shared by the threads, or this thread's own where each makes its own copy.
 void* rows_memory(TaskContext& context, int64_t rows, int64_t cols) {
     const size_t bytes = RowBlock::bytes(rows, cols);
     return rows_are_shared(context, rows) ? context.shared_scratch(bytes) : context.scratch(bytes);
@@ -58,22 +57,6 @@ void run_embed(TaskContext& context, const void* data) {
 
 // ---- attention input
 
-void rotate(const RopeParams& rope, int32_t position, int head_dim, float* x) {
-    const int half = head_dim / 2;
-    for (int i = 0; i < half; ++i) {
-        // float64 angle: at position 100,000 a float32 product would already be off by a hundredth of a turn.
-        const double angle = static_cast<double>(position) * static_cast<double>(rope.inverse_frequencies[i]);
-        const float c = static_cast<float>(std::cos(angle)) * rope.magnitude;
-        const float s = static_cast<float>(std::sin(angle)) * rope.magnitude;
-        float& a = rope.style == RopeStyle::interleaved ? x[2 * i] : x[i];
-        float& b = rope.style == RopeStyle::interleaved ? x[2 * i + 1] : x[i + half];
-        const float old_a = a;
-        const float old_b = b;
-        a = old_a * c - old_b * s;
-        b = old_a * s + old_b * c;
-    }
-}
-
 /// cos and sin of one position for all heads.
 struct Rotation {
     float cosine[kMaxHeadDim / 2];
@@ -82,13 +65,10 @@ struct Rotation {
     void set(const RopeParams& rope, int32_t position, int head_dim) {
         half = head_dim / 2;
         for (int i = 0; i < half; ++i) {
-            float pair[2] = {1.0f, 0.0f};
-            RopeParams one = rope;
-            one.style = RopeStyle::half;
-            one.inverse_frequencies = rope.inverse_frequencies + i;
-            rotate(one, position, 2, pair);
-            cosine[i] = pair[0];
-            sine[i] = pair[1];
+            // float64 angle: at position 100,000 a float32 product would already be off by a hundredth of a turn.
+            const double angle = static_cast<double>(position) * static_cast<double>(rope.inverse_frequencies[i]);
+            cosine[i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
+            sine[i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
         }
     }
     void apply(RopeStyle style, float* x) const {
@@ -149,7 +129,7 @@ void run_attention_input(TaskContext& context, const void* data) {
     if (shared == nullptr || memory == nullptr) return;
     RowBlock block(memory, rows, cols, context.arithmetic, kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
-    prepare_rows(context, kernels, rows, cols, p.norm, [&](int64_t r) { return hidden + r * cols; }, memory, block);
+    prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = reinterpret_cast<float*>(shared);
     for (int64_t first = 0; first < rows; first += kRowsPerPass) {
         const int64_t count = std::min(kRowsPerPass, rows - first);
@@ -185,7 +165,7 @@ void run_linear_residual(TaskContext& context, const void* data) {
     if (memory == nullptr || (shared_bytes > 0 && shared == nullptr)) return;
     RowBlock block(memory, rows, cols, context.arithmetic, kernels);
     const auto* x = static_cast<const float*>(p.x);
-    prepare_rows(context, kernels, rows, cols, NormParams{}, [&](int64_t r) { return x + r * cols; }, memory, block);
+    prepare_rows(context, rows, NormParams{}, [&](int64_t r) { return x + r * cols; }, block);
     auto* residual = static_cast<float*>(p.hidden);
     auto* branch = reinterpret_cast<float*>(shared);
     for (int64_t first = 0; first < rows; first += kRowsPerPass) {
@@ -228,7 +208,7 @@ void run_mlp_input(TaskContext& context, const void* data) {
     if (memory == nullptr) return;
     RowBlock block(memory, rows, cols, context.arithmetic, kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
-    prepare_rows(context, kernels, rows, cols, p.norm, [&](int64_t r) { return hidden + r * cols; }, memory, block);
+    prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = static_cast<float*>(p.out);
     const Slice slice(gate.num_groups, context.thread, context.num_threads);
     for (int64_t first = 0; first < rows; first += kRowsPerPass) {
@@ -261,7 +241,7 @@ void run_logits(TaskContext& context, const void* data) {
     RowBlock block(memory, samples, cols, context.arithmetic, kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
     auto source = [&](int64_t s) { return hidden + std::max(p.in.samples[s].row, 0) * cols; };
-    prepare_rows(context, kernels, samples, cols, p.norm, source, memory, block);
+    prepare_rows(context, samples, p.norm, source, block);
     for (int64_t first = 0; first < samples; first += kRowsPerPass) {
         const int64_t count = std::min(kRowsPerPass, samples - first);
         for_groups(context, head, [&](const PackedMatrix& part, int64_t g, int64_t row) {

@@ -98,21 +98,16 @@ constexpr int64_t kRowsPerPass = 48;
 // Up to this many rows every thread norms and quantises for itself: cheaper than meeting at a barrier.
 constexpr int64_t kPrivateRows = 2;
 
-/// Makes a RowBlock of `rows` rows; `source(row)` gives a row's floats. With more than kPrivateRows rows the threads share the
-/// work and meet at one barrier. Null scratch: returns false, the item has failed.
+inline bool rows_are_shared(const TaskContext& context, int64_t rows) { return rows > kPrivateRows && context.num_threads > 1; }
+
+/// Fills `block` with `rows` rows; `source(row)` gives a row's floats. Where the rows are shared the threads split them and meet at
+/// one barrier.
 template <class Source>
-bool prepare_rows(TaskContext& context, const KernelTable& kernels, int64_t rows, int64_t cols, const NormParams& norm,
-                  const Source& source, void* memory, RowBlock& block) {
-    (void)kernels;
-    (void)cols;
-    if (memory == nullptr) return false;
-    const bool shared = rows > kPrivateRows && context.num_threads > 1;
+void prepare_rows(TaskContext& context, int64_t rows, const NormParams& norm, const Source& source, RowBlock& block) {
+    const bool shared = rows_are_shared(context, rows);
     const Slice slice = shared ? Slice(rows, context.thread, context.num_threads) : Slice(rows, 0, 1);
     for (int64_t r = slice.begin; r < slice.end; ++r) block.set_row(r, source(r), norm);
     if (shared) context.barrier();
-    return true;
 }
-
-inline bool rows_are_shared(const TaskContext& context, int64_t rows) { return rows > kPrivateRows && context.num_threads > 1; }
 
 }  // namespace takt::cpu
