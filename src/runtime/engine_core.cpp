@@ -26,7 +26,6 @@ SchedulerRequest scheduler_request(const RequestState& state) {
     s.arrival_ns = state.spec.arrival_ns;
     s.itl_ns = to_ns(r.itl_ms);
     s.ttft_ns = to_ns(r.ttft_ms);
-    s.deadline_ns = r.deadline_ms ? state.spec.arrival_ns + to_ns(r.deadline_ms) : 0;
     s.envelope = r.envelope;
     s.greedy = state.is_greedy();
     // Penalty counts are made from the rows that run: a cached prefix would be missing from them.
@@ -111,7 +110,8 @@ SubmitOutcome EngineCore::submit(PreparedRequest prepared, std::function<void(Re
     out.prompt_tokens = state->num_prompt;
     out.cached_tokens = admission.cached_tokens;
     if (state->spec.request.deadline_ms) {
-        deadlines_[scheduler_request(*state).deadline_ns].push_back(id);
+        state->deadline_ns = state->spec.arrival_ns + static_cast<uint64_t>(*state->spec.request.deadline_ms * 1e6);
+        deadlines_.emplace(state->deadline_ns, id);
     }
     metrics_.accepted.fetch_add(1, std::memory_order_relaxed);
     metrics_.prompt_tokens.fetch_add(static_cast<uint64_t>(state->num_prompt), std::memory_order_relaxed);
@@ -158,13 +158,9 @@ void EngineCore::drain(std::function<void()> on_empty) {
 bool EngineCore::check_deadlines(uint64_t now_ns) {
     bool any = false;
     while (!deadlines_.empty() && deadlines_.begin()->first <= now_ns) {
-        for (RequestId id : deadlines_.begin()->second) {
-            const auto at = requests_.find(id);
-            if (at == requests_.end()) continue;
-            end_request(*at->second, errc::deadline_exceeded);
-            any = true;
-        }
+        end_request(*requests_.at(deadlines_.begin()->second), errc::deadline_exceeded);
         deadlines_.erase(deadlines_.begin());
+        any = true;
     }
     return any;
 }
@@ -174,6 +170,7 @@ void EngineCore::leave(RequestState& state) {
     const bool in_flight = state.last_launched_step != 0 && !inflight_.empty() &&
                            state.last_launched_step >= inflight_.front()->plan.step;
     scheduler_->finish(state.id);
+    deadlines_.erase({state.deadline_ns, state.id});
     if (state.cancel_ns != 0 && !in_flight) {
         metrics_.cancel_to_free.observe(static_cast<double>(now - state.cancel_ns) * 1e-9);
     } else if (state.cancel_ns != 0) {

@@ -16,11 +16,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <takt/config.h>
@@ -158,7 +159,7 @@ private:
     Gate gate_;
 
     std::unordered_map<RequestId, std::shared_ptr<RequestState>> requests_;   // looked up, never iterated for decisions
-    std::map<uint64_t, std::vector<RequestId>> deadlines_;
+    std::set<std::pair<uint64_t, RequestId>> deadlines_;   // of live requests that have one
     std::deque<std::unique_ptr<InFlight>> inflight_;
     std::vector<std::unique_ptr<InFlight>> spare_;      // plans keep their memory
     RequestId next_id_ = 1;

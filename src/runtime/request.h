@@ -87,6 +87,7 @@ public:
     uint64_t admitted_ns = 0;             ///< first step that held rows of it was launched
     uint64_t first_token_ns = 0;
     uint64_t last_token_ns = 0;
+    uint64_t deadline_ns = 0;             ///< its own deadline
     uint64_t cancel_ns = 0;               ///< a cancel was seen
     uint64_t max_gap_ns = 0;
     std::vector<uint64_t> gaps_ns;        ///< bounded sample of gaps, for the median

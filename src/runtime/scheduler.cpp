@@ -248,15 +248,6 @@ void Scheduler::set_paused(RequestId id, bool paused) {
     if (SchedulerRecord* r = impl_->find(id)) r->is_paused = paused;
 }
 
-void Scheduler::expired(uint64_t now_ns, std::vector<RequestId>& out) const {
-    for (const auto* list : {&impl_->running, &impl_->waiting}) {
-        for (int32_t i : *list) {
-            const SchedulerRecord& r = impl_->records[static_cast<size_t>(i)];
-            if (r.request.deadline_ns != 0 && r.request.deadline_ns <= now_ns) out.push_back(r.request.id);
-        }
-    }
-}
-
 std::span<const int32_t> Scheduler::block_table(RequestId id) const {
     const SchedulerRecord* r = impl_->find(id);
     if (r == nullptr || r->slot < 0) return {};

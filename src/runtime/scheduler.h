@@ -60,7 +60,6 @@ struct SchedulerRequest {
     uint64_t arrival_ns = 0;
     uint64_t itl_ns = 0;                 ///< 0: the class's
     uint64_t ttft_ns = 0;
-    uint64_t deadline_ns = 0;            ///< absolute; 0: none
     bool envelope = false;
     bool greedy = true;                  ///< plain argmax
     std::span<const int32_t> tokens;     ///< the prompt, for the prefix cache; must live until finish
@@ -99,8 +98,6 @@ public:
     void plan(uint64_t start_ns, StepPlan& plan);
     /// The step completed: progress, learning, retirement of the blocks of its ticket. Steps are applied in order.
     void apply(const StepOutcome& outcome, uint64_t now_ns);
-    /// Ids of accepted requests whose own deadline has passed, so that the engine may end them.
-    void expired(uint64_t now_ns, std::vector<RequestId>& out) const;
 
     /// Block table of a request that holds blocks; valid until the next non-const call.
     [[nodiscard]] std::span<const int32_t> block_table(RequestId id) const;

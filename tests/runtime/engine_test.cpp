@@ -158,3 +158,22 @@ TEST_CASE("engines come and go") {
         CHECK(host.run(prompt_of("round", 8)).size() == 8);
     }
 }
+
+TEST_CASE("a request ends at its own deadline, wherever it stands, and the others go on") {
+    Host host(1, {"scheduler.max_running=1", "sim.scale=1"});
+    Reply runs = host.engine.async_submit(prompt_of("long", 400), boost::asio::use_future).get();
+    Request waits = prompt_of("behind", 5);
+    waits.deadline_ms = 50;
+    Reply late = host.engine.async_submit(waits, boost::asio::use_future).get();
+    try {
+        while (late.async_next(boost::asio::use_future).get()) {
+        }
+        FAIL("the deadline was not seen");
+    } catch (const boost::system::system_error& error) {
+        CHECK(error.code() == make_error_code(errc::deadline_exceeded));
+    }
+    Request easy = prompt_of("in time", 5);
+    easy.deadline_ms = 1e9;
+    runs.cancel();
+    CHECK(host.run(easy).size() == 5);
+}
