@@ -11,7 +11,4 @@ namespace takt {
 /// Writes tensor.cols float32 values to `out`. F32, F16 and BF16, one row; otherwise the reason why not.
 std::optional<std::string> read_float_vector(const HostTensor& tensor, float* out);
 
-float half_to_float(uint16_t bits);
-float bfloat_to_float(uint16_t bits);
-
 }  // namespace takt

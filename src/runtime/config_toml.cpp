@@ -2,12 +2,12 @@
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
-#include <fstream>
 #include <sstream>
 
 #include <takt/error.h>
 
 #include "runtime/config_schema.h"
+#include "runtime/text_file.h"
 
 namespace takt {
 namespace {
@@ -184,14 +184,6 @@ const toml::node* find(const toml::table& root, const std::string& section, cons
     return view.node();
 }
 
-std::string read_file(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) throw config_error(path + ": cannot be read");
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
-
 void apply_override(const std::string& override_text, Config& config) {
     const size_t equals = override_text.find('=');
     const std::string key_text = override_text.substr(0, equals);
@@ -234,7 +226,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
     Config config;
     toml::table root;
     if (!path.empty()) {
-        root = parse(read_file(path), path);
+        root = parse(read_text_file(path), path);
         assign_root(root, config);
     }
     for (const std::string& text : overrides) apply_override(text, config);

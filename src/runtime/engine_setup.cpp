@@ -2,8 +2,6 @@
 #include "runtime/engine_setup.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include <takt/error.h>
 
@@ -11,6 +9,7 @@
 #include "kernels/ops.h"
 #include "model/llama.h"
 #include "model/sim_model.h"
+#include "runtime/text_file.h"
 
 namespace takt {
 namespace {
@@ -47,18 +46,10 @@ std::unique_ptr<Device> take(Result<std::unique_ptr<Device>> made) {
     return std::move(made).value();
 }
 
-std::string read_text(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) throw config_error(path + ": cannot be read");
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
-
 void load_template(const Config& config, LoadedModel& m) {
     std::string source;
     if (!config.model.chat_template.empty()) {
-        source = read_text(config.model.chat_template);
+        source = read_text_file(config.model.chat_template);
     } else if (m.file == nullptr) {
         source = byte_chat_template();
     } else if (m.file->chat_template()) {
@@ -150,7 +141,7 @@ std::unique_ptr<Device> open_device(const Config& config, const Clock& clock, co
         SimDeviceOptions o;
         o.profile = config.sim.profile;
         if (o.profile != "h100-7b") {
-            o.profile = read_text(config.sim.profile);
+            o.profile = read_text_file(config.sim.profile);
             o.profile_is_text = true;
         }
         o.scale = config.sim.scale;
