@@ -158,7 +158,8 @@ void attention(const AttentionJob& j) {
                 const int first = j.window > 0 ? position - j.window + 1 - tile : 0;
                 const int low = first > 0 ? first : 0;
                 if (low >= high) continue;
-                const float* q = j.q + static_cast<size_t>(row) * j.q_stride + static_cast<size_t>(n % j.num_heads * dims);
+                const auto head = static_cast<size_t>(n % j.num_heads);
+                const float* q = j.q + static_cast<size_t>(row) * j.q_stride + head * static_cast<size_t>(dims);
                 attend_tile(j, q, keys, values, low, high, chunk_state(n), scores);
             }
         }

@@ -61,7 +61,8 @@ void rms_norm(const float* x, const float* weight, float epsilon, bool one_plus,
     if (rest > 0) store_first(out + i, (load_first(x + i, rest) * scale) * (load_first(weight + i, rest) + add), rest);
 }
 
-void quantise(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums) {
+void quantise(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums,
+              int32_t* half_sums) {
     const int64_t blocks = num_blocks(cols);
     for (int64_t b = 0; b < blocks; ++b) {
         const float* p = x + b * kBlockColumns;
@@ -79,7 +80,8 @@ void quantise(const float* x, int64_t cols, int limit, int16_t* values, float* s
         const Ints c = to_int(max(min(round_nearest((usable ? second : zero()) * inverse), bound), low));
         store_i16(values + b * kBlockColumns, swap_middle(a));
         store_i16(values + b * kBlockColumns + 16, swap_middle(c));
-        sums[b] = reduce_add(a + c);
+        half_sums[b] = reduce_add(a);
+        sums[b] = half_sums[b] + reduce_add(c);
         scales[b] = scale;
         scaled_sums[b] = scale * static_cast<float>(sums[b]);
     }

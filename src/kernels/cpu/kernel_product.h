@@ -3,6 +3,8 @@
 #pragma once
 
 #include "kernels/cpu/kernel_math.h"
+#include "kernels/cpu/kernel_product_planes.h"
+#include "kernels/cpu/pack.h"
 
 namespace takt::cpu {
 namespace {
@@ -46,7 +48,7 @@ TAKT_LANES void dot_bytes(const uint8_t* planes, const int16_t* const* x, Ints* 
 }
 
 template <int kRows, DType kType>
-void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
+void product_simple_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
     constexpr PackedFormat f = packed_format(kType);
     constexpr int kStripBytes = f.nibbles ? 256 : 512;
     for (int strip = 0; strip < 2; strip += kStripsPerPass) {
@@ -96,6 +98,16 @@ void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, flo
     }
 }
 
+template <int kRows, DType kType>
+void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
+    constexpr PackedFormat f = packed_format(kType);
+    if constexpr (f.twos || f.ones || f.header_bytes > 0) {
+        product_planes_tile<kRows, kType>(group, x, row, out, out_stride);
+    } else {
+        product_simple_tile<kRows, kType>(group, x, row, out, out_stride);
+    }
+}
+
 template <DType kType>
 void product_rows(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     switch (num_rows) {
@@ -119,6 +131,13 @@ void product(const PackedGroup& group, const QuantRows& x, int64_t row, int num_
     switch (group.type) {
         case DType::q4_0: return product_rows<DType::q4_0>(group, x, row, num_rows, out, out_stride);
         case DType::q4_1: return product_rows<DType::q4_1>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_0: return product_rows<DType::q5_0>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_1: return product_rows<DType::q5_1>(group, x, row, num_rows, out, out_stride);
+        case DType::q2_k: return product_rows<DType::q2_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q3_k: return product_rows<DType::q3_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q4_k: return product_rows<DType::q4_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_k: return product_rows<DType::q5_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q6_k: return product_rows<DType::q6_k>(group, x, row, num_rows, out, out_stride);
         default: return product_rows<DType::q8_0>(group, x, row, num_rows, out, out_stride);
     }
 }
@@ -138,6 +157,10 @@ void dequantise_block(const PackedGroup& group, int64_t block, float* w) {
         return;
     }
     const PackedFormat f = packed_format(group.type);
+    if (f.twos || f.ones || f.header_bytes > 0) {
+        unpack_block(group.type, group.data, block, w);
+        return;
+    }
     const uint8_t* record = group.data + block * f.record_bytes();
     for (int strip = 0; strip < 2; ++strip) {
         const Lanes d = load_f16(record + strip * 32);

@@ -21,6 +21,7 @@ struct QuantRows {
     float* scales = nullptr;        // [row][blocks]
     float* scaled_sums = nullptr;   // [row][blocks]: scale x sum of the integers
     int32_t* sums = nullptr;        // [row][blocks]
+    int32_t* half_sums = nullptr;   // [row][blocks]: of the first 16 columns
     int64_t num_blocks = 0;
 };
 
@@ -59,7 +60,8 @@ struct KernelTable {
     const char* name;
     int max_tile_rows;
     /// x[cols] to integers of at most `limit`; missing columns of the last block are 0.
-    void (*quantise)(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums);
+    void (*quantise)(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums,
+                     int32_t* half_sums);
     /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
     void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
     /// The same in float32 against dequantised weights, any type. `x` rows of x_stride floats, padded with zeros to whole blocks.

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/device.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/packed_format.h"
 
 namespace takt::cpu {
@@ -14,7 +15,8 @@ namespace {
 // A row of read-ahead after the last group.
 constexpr size_t kSlackBytes = 64;   // a prefetch beyond it never faults
 
-bool is_supported(DType t) { return is_plain(t) || t == DType::q4_0 || t == DType::q4_1 || t == DType::q8_0; }
+/// The common types have a packing of their own here: it is what a load spends its time on. Others go through pack.h.
+bool has_fast_packing(DType t) { return is_plain(t) || t == DType::q4_0 || t == DType::q4_1 || t == DType::q8_0; }
 
 /// The 32 quants of a file block, unsigned as the packed form stores them.
 void file_quants(DType type, const uint8_t* block, uint8_t* out) {
@@ -76,8 +78,13 @@ void pack_plain_group(const HostTensor& t, int64_t first_row, uint8_t* out) {
 }
 
 Result<PackedMatrix> pack(CpuDevice& device, const HostTensor& t) {
-    if (!is_supported(t.type)) return Error{std::string("type ") + dtype_info(t.type).name + " is not available in this version"};
+    if (!is_packable(t.type)) return Error{std::string("type ") + dtype_info(t.type).name + " is not available in this version"};
     if (t.rows <= 0 || t.cols <= 0) return Error{"an empty matrix"};
+    const auto unit = static_cast<int64_t>(dtype_info(t.type).block_elements);
+    if (t.cols % unit != 0) {
+        return Error{std::string(dtype_info(t.type).name) + " needs columns in whole blocks of " + std::to_string(unit) + ", not " +
+                     std::to_string(t.cols)};
+    }
     PackedMatrix m;
     m.type = t.type;
     m.rows = t.rows;
@@ -91,7 +98,12 @@ Result<PackedMatrix> pack(CpuDevice& device, const HostTensor& t) {
     std::memset(out, 0, m.data.bytes());
     for (int64_t g = 0; g < m.num_groups; ++g) {
         uint8_t* group = out + static_cast<size_t>(g) * m.group_bytes;
-        if (is_plain(t.type)) {
+        if (!has_fast_packing(t.type)) {
+            const auto rows = static_cast<int>(std::min<int64_t>(kGroupRows, t.rows - g * kGroupRows));
+            const StripSource low{&t, g * kGroupRows, std::min(rows, kStripRows)};
+            const StripSource high{&t, g * kGroupRows + kStripRows, std::max(rows - kStripRows, 0)};
+            pack_group(low, high, group);
+        } else if (is_plain(t.type)) {
             pack_plain_group(t, g * kGroupRows, group);
         } else {
             pack_quantised_group(t, g * kGroupRows, group);
@@ -120,6 +132,7 @@ PackedGroup PackedMatrix::group(int64_t g) const {
 void PackedMatrix::read_row(int64_t r, float* out) const {
     const uint8_t* group = data.as<uint8_t>() + static_cast<size_t>(r / kGroupRows) * group_bytes;
     const int64_t in_group = r % kGroupRows;
+    if (!has_fast_packing(type)) return unpack_row(type, group, cols, static_cast<int>(in_group), out);
     if (is_plain(type)) {
         const size_t bytes = dtype_bytes(type, 1);
         for (int64_t c = 0; c < cols; ++c) out[c] = plain_value(type, group + static_cast<size_t>(c * kGroupRows + in_group) * bytes);

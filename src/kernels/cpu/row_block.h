@@ -27,8 +27,8 @@ public:
     /// Bytes of scratch for `rows` rows of `cols` columns.
     static size_t bytes(int64_t rows, int64_t cols) {
         const auto blocks = static_cast<size_t>(num_blocks(cols));
-        const size_t per_row = blocks * (kBlockColumns * (sizeof(int16_t) + sizeof(float)) + 2 * sizeof(float) + sizeof(int32_t));
-        return static_cast<size_t>(rows) * per_row + 5 * 64;
+        const size_t per_row = blocks * (kBlockColumns * (sizeof(int16_t) + sizeof(float)) + 2 * sizeof(float) + 2 * sizeof(int32_t));
+        return static_cast<size_t>(rows) * per_row + 6 * 64;
     }
 
     RowBlock(void* memory, int64_t rows, int64_t cols, CpuArithmetic arithmetic, const KernelTable& kernels)
@@ -46,6 +46,7 @@ public:
         quant_.scales = reinterpret_cast<float*>(take(count * sizeof(float)));
         quant_.scaled_sums = reinterpret_cast<float*>(take(count * sizeof(float)));
         quant_.sums = reinterpret_cast<int32_t*>(take(count * sizeof(int32_t)));
+        quant_.half_sums = reinterpret_cast<int32_t*>(take(count * sizeof(int32_t)));
         quant_.num_blocks = blocks;
     }
 
@@ -66,7 +67,7 @@ public:
         const int limit = arithmetic_ == CpuArithmetic::int8 ? 127 : 32639;
         const int64_t at = row * quant_.num_blocks;
         kernels_.quantise(out, cols_, limit, quant_.values + at * kBlockColumns, quant_.scales + at, quant_.scaled_sums + at,
-                          quant_.sums + at);
+                          quant_.sums + at, quant_.half_sums + at);
     }
     /// out[r][0..32) = rows x group, for rows [row, row + count). Cut into balanced tiles.
     void multiply(const PackedGroup& group, int64_t row, int64_t count, float* out, size_t out_stride) {
