@@ -1,0 +1,135 @@
+// Throughput of the engine on a real model, beside the memory floor: decode by batch and depth, prefill by length, and both
+// with a busy process on each core. scripts in bench/ pair it with another engine in the same run.
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+
+#include "engine_driver.h"
+
+namespace {
+
+using namespace takt;
+
+struct Options {
+    std::string model = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    std::string device = "cpu";
+    std::string activations = "auto";
+    std::string output;
+    std::vector<std::string> cases;
+    int threads = 2;
+    int repeat = 3;
+    int busy = 0;
+};
+
+// One measured case: `sequences` prompts of `prompt` tokens that decode `output` tokens each.
+struct Case {
+    std::string name;
+    int sequences, prompt, output;
+};
+
+const std::vector<Case>& all_cases() {
+    static const std::vector<Case> cases = {
+        {"decode", 1, 1, 65},          {"decode-1024", 1, 1024, 65}, {"prefill-128", 1, 128, 1}, {"prefill-512", 1, 512, 1},
+        {"prefill-2048", 1, 2048, 1},  {"batch-1", 1, 128, 65},      {"batch-2", 2, 128, 65},    {"batch-4", 4, 128, 65},
+        {"batch-8", 8, 128, 65},       {"batch-16", 16, 128, 65},
+    };
+    return cases;
+}
+
+const Case& find_case(const std::string& name) {
+    for (const Case& each : all_cases()) {
+        if (each.name == name) return each;
+    }
+    throw std::runtime_error("unknown case: " + name);
+}
+
+Config make_config(const Options& options) {
+    Config config;
+    config.model.path = options.model;
+    config.device.kind = options.device;
+    config.device.threads = options.threads;
+    config.device.activations = options.activations;
+    config.kv.prefix_cache = false;
+    config.scheduler.max_running = 16;
+    config.sla.itl_ms = 1000;   // throughput: no promise that would cut prefill small
+    config.model.max_context = 4096;
+    validate(config);
+    return config;
+}
+
+// Tokens a second: of the prompt until its first token for prefill cases; else of all sequences while all of them decode.
+double measure(bench::EngineDriver& driver, const Case& shape, uint64_t seed) {
+    std::vector<Request> requests;
+    const int64_t vocab = driver.engine().model().vocab;
+    for (int i = 0; i < shape.sequences; ++i) {
+        requests.push_back(bench::random_request(seed * 64 + static_cast<uint64_t>(i), shape.prompt, shape.output, vocab));
+    }
+    const std::vector<bench::Stream> streams = driver.run(requests);
+    if (shape.output == 1) return shape.prompt * 1e3 / streams[0].result.timings.ttft_ms;
+    int64_t from = 0, to = INT64_MAX;
+    for (const bench::Stream& stream : streams) {
+        from = std::max(from, stream.ready_ns.front());
+        to = std::min(to, stream.ready_ns.back());
+    }
+    int64_t tokens = 0;
+    for (const bench::Stream& stream : streams) {
+        for (const int64_t ready : stream.ready_ns) tokens += ready > from && ready <= to ? 1 : 0;
+    }
+    return static_cast<double>(tokens) * 1e9 / static_cast<double>(to - from);
+}
+
+boost::json::object run(const Options& options, int argc, char** argv) {
+    boost::json::object result = bench::result_head(argc, argv);
+    const double bandwidth = bench::read_bandwidth(options.threads, size_t{98} << 20, 10);
+    bench::EngineDriver driver(make_config(options));
+    const auto weight_bytes = static_cast<double>(driver.engine().model().weight_bytes);
+    result["threads"] = options.threads;
+    result["busy_processes"] = options.busy;
+    result["weight_bytes"] = weight_bytes;
+    result["read_bandwidth_98mib"] = bandwidth;
+    result["decode_floor_tokens_per_second"] = bandwidth / weight_bytes;
+    const bench::BusyCores busy(options.busy);
+    boost::json::array cases;
+    for (const std::string& name : options.cases) {
+        const Case& shape = find_case(name);
+        measure(driver, shape, 1);   // warm: pages, graphs, cost model
+        std::vector<double> rates;
+        for (int round = 0; round < options.repeat; ++round) rates.push_back(measure(driver, shape, 2 + static_cast<uint64_t>(round)));
+        boost::json::object entry;
+        entry["case"] = name;
+        entry["tokens_per_second"] = bench::median(rates);
+        entry["samples"] = boost::json::array(rates.begin(), rates.end());
+        cases.push_back(std::move(entry));
+    }
+    result["cases"] = std::move(cases);
+    return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app("throughput of the engine on a real model");
+    app.add_option("--model", options.model, "model file or folder");
+    app.add_option("--device", options.device, "cpu, cuda or sim");
+    app.add_option("--activations", options.activations, "auto, int16, int8, bf16 or float32");
+    app.add_option("--threads", options.threads, "device threads");
+    app.add_option("--repeat", options.repeat, "measured rounds a case; the median is reported");
+    app.add_option("--busy", options.busy, "processes that compute beside it");
+    app.add_option("--output", options.output, "result file; standard output if not given");
+    app.add_option("--case", options.cases, "cases to run, by name; all if not given");
+    CLI11_PARSE(app, argc, argv);
+    if (options.cases.empty()) {
+        for (const Case& each : all_cases()) options.cases.push_back(each.name);
+    }
+    try {
+        bench::write_result(options.output, run(options, argc, argv));
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << "\n";
+        return 1;
+    }
+    return 0;
+}

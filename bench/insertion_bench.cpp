@@ -1,0 +1,166 @@
+// A long prompt is inserted beside a running stream: does the stream keep its promise, and what does the prompt pay for it?
+// Policies in one run, in shuffled order: the millisecond budget, fixed chunks, and one unsplit prefill.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "engine_driver.h"
+
+namespace {
+
+using namespace takt;
+
+struct Options {
+    std::string model = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    std::string device = "cpu";
+    std::string output;
+    int threads = 2;
+    int prompt = 2000;
+    int repeat = 5;
+    std::vector<double> multiples = {4};
+    std::vector<int> chunks;
+};
+
+struct Policy {
+    std::string name;
+    int chunk = 0;          // 0: the millisecond budget
+    double itl_ms = 0;
+};
+
+Config make_config(const Options& options, const Policy& policy) {
+    Config config;
+    config.model.path = options.model;
+    config.model.max_context = 8192;
+    config.device.kind = options.device;
+    config.device.threads = options.threads;
+    config.kv.prefix_cache = false;
+    config.scheduler.max_running = 16;
+    config.sla.itl_ms = policy.itl_ms;
+    if (policy.chunk > 0) {
+        config.scheduler.policy = "fixed-chunk";
+        config.scheduler.fixed_chunk_tokens = policy.chunk;
+    }
+    validate(config);
+    return config;
+}
+
+// The plain decode step: the median gap of one undisturbed stream.
+double decode_step_ms(bench::EngineDriver& driver, uint64_t seed) {
+    const Request request = bench::random_request(seed, 16, 128, driver.engine().model().vocab);
+    return bench::median(driver.run({request})[0].gaps_ms());
+}
+
+struct Round {
+    std::vector<double> gaps;   // of the running stream that end while the inserted prompt is unfinished
+    double ttft_ms = 0;
+};
+
+Round insert_once(bench::EngineDriver& driver, const Options& options, uint64_t seed) {
+    const int64_t vocab = driver.engine().model().vocab;
+    const Request base = bench::random_request(seed, 16, 4000, vocab);
+    const Request document = bench::random_request(seed + 1, options.prompt, 1, vocab);
+    auto [stream, inserted] = driver.insert(base, 48, document, 8);
+    Round round;
+    round.ttft_ms = inserted.result.timings.ttft_ms;
+    const int64_t first = inserted.ready_ns.front();
+    const int64_t from = first - static_cast<int64_t>(round.ttft_ms * 1e6);
+    for (size_t i = 1; i < stream.ready_ns.size(); ++i) {
+        if (stream.ready_ns[i] < from || stream.ready_ns[i] > first) continue;
+        round.gaps.push_back(static_cast<double>(stream.ready_ns[i] - stream.ready_ns[i - 1]) / 1e6);
+    }
+    return round;
+}
+
+boost::json::object summary(const Policy& policy, const std::vector<Round>& rounds, double unsplit_ms) {
+    std::vector<double> gaps, ttft;
+    for (const Round& round : rounds) {
+        gaps.insert(gaps.end(), round.gaps.begin(), round.gaps.end());
+        ttft.push_back(round.ttft_ms);
+    }
+    const auto late = std::count_if(gaps.begin(), gaps.end(), [&](double gap) { return gap > policy.itl_ms; });
+    boost::json::object out;
+    out["policy"] = policy.name;
+    out["itl_ms"] = policy.itl_ms;
+    out["gaps"] = gaps.size();
+    out["late_share"] = static_cast<double>(late) / static_cast<double>(gaps.size());
+    out["gap_p50_ms"] = bench::median(gaps);
+    out["gap_p99_ms"] = bench::quantile(gaps, 0.99);
+    out["gap_max_ms"] = *std::max_element(gaps.begin(), gaps.end());
+    out["ttft_ms"] = bench::median(ttft);
+    out["ttft_over_unsplit"] = bench::median(ttft) / unsplit_ms;
+    return out;
+}
+
+std::vector<Policy> make_policies(const Options& options, double step_ms) {
+    std::vector<Policy> policies;
+    const double reference = options.multiples.front() * step_ms;
+    policies.push_back({"unsplit", options.prompt, reference});
+    for (const double multiple : options.multiples) {
+        policies.push_back({"budget " + std::to_string(multiple).substr(0, 4) + " x step", 0, multiple * step_ms});
+    }
+    for (const int chunk : options.chunks) policies.push_back({"chunk " + std::to_string(chunk), chunk, reference});
+    return policies;
+}
+
+boost::json::object run(const Options& options, int argc, char** argv) {
+    boost::json::object result = bench::result_head(argc, argv);
+    double step_ms = 0;
+    {
+        bench::EngineDriver driver(make_config(options, {"plain", 0, 1000}));
+        decode_step_ms(driver, 1);
+        step_ms = decode_step_ms(driver, 2);
+    }
+    const std::vector<Policy> policies = make_policies(options, step_ms);
+    std::vector<std::unique_ptr<bench::EngineDriver>> drivers;
+    for (const Policy& policy : policies) {
+        drivers.push_back(std::make_unique<bench::EngineDriver>(make_config(options, policy)));
+        insert_once(*drivers.back(), options, 7);
+    }
+    std::vector<std::vector<Round>> rounds(policies.size());
+    uint64_t state = 12345;
+    for (int repeat = 0; repeat < options.repeat; ++repeat) {
+        std::vector<size_t> order(policies.size());
+        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+        for (size_t i = order.size(); i > 1; --i) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            std::swap(order[i - 1], order[(state >> 33) % i]);
+        }
+        for (const size_t i : order) rounds[i].push_back(insert_once(*drivers[i], options, 100 + static_cast<uint64_t>(repeat)));
+    }
+    std::vector<double> unsplit;
+    for (const Round& round : rounds[0]) unsplit.push_back(round.ttft_ms);
+    result["threads"] = options.threads;
+    result["prompt_tokens"] = options.prompt;
+    result["decode_step_ms"] = step_ms;
+    boost::json::array table;
+    for (size_t i = 0; i < policies.size(); ++i) table.push_back(summary(policies[i], rounds[i], bench::median(unsplit)));
+    result["policies"] = std::move(table);
+    return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app("a long prompt inserted beside a running stream");
+    app.add_option("--model", options.model, "model file or folder");
+    app.add_option("--device", options.device, "cpu, cuda or sim");
+    app.add_option("--threads", options.threads, "device threads");
+    app.add_option("--prompt", options.prompt, "tokens of the inserted prompt");
+    app.add_option("--repeat", options.repeat, "insertions a policy");
+    app.add_option("--multiple", options.multiples, "promised gaps, in plain decode steps");
+    app.add_option("--chunk", options.chunks, "fixed chunks to compare with");
+    app.add_option("--output", options.output, "result file; standard output if not given");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        bench::write_result(options.output, run(options, argc, argv));
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << "\n";
+        return 1;
+    }
+    return 0;
+}
