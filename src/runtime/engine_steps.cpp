@@ -84,9 +84,13 @@ void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns
 }
 
 void EngineCore::complete(InFlight& step, Status status) {
-    TAKT_ASSERT(inflight_.front().get() == &step);
     const uint64_t now = parts_.clock->now_ns();
     progress_ns_.store(now);
+    if (inflight_.front().get() != &step) {
+        // Both steps of depth 1 were seen complete in one look: the earlier one's books, posted already, come first.
+        net::post(*parts_.io, [this, &step, status] { complete(step, status); });
+        return;
+    }
     if (!status || failed_) {
         fail_device(status.message);
         inflight_.pop_front();   // `step` is gone from here on
