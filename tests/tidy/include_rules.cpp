@@ -84,7 +84,7 @@ const std::vector<Placement>& placements() {
         {std::regex("^boost/json"),
          {"src/server", "src/cli", "src/model", "src/runtime", "include/takt", "tests", "bench", "examples"},
          "Boost.JSON"},
-        {std::regex("^CLI/"), {"src/cli"}, "CLI11"},
+        {std::regex("^CLI/"), {"src/cli", "bench"}, "CLI11"},
         {std::regex("^pcre2"), {"src/model"}, "PCRE2"},
     };
     return all;
