@@ -14,7 +14,7 @@ namespace {
 constexpr double kContextUnit = 1e5;     // K and A are scaled to order 1 for the least squares
 constexpr double kPairUnit = 1e6;
 constexpr double kForgetting = 0.999;
-constexpr double kSlopeGain = 0.3;       // damps the slopes against the table, which learns from the same error
+constexpr double kSlopeGain = 0.5;       // damps the slopes against outliers that pass as truth
 constexpr double kSegmentGain = 0.02;
 constexpr double kOutlierShare = 0.5;    // an error over this share of the prediction is counted, not learned
 constexpr uint32_t kStrangeRun = 8;      // that many outliers in a row are no outliers: the device changed
@@ -150,7 +150,7 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
     double& mean_error = error_[static_cast<size_t>(where)];
     mean_error += (std::abs(error_ns) / total_ns - mean_error) / std::min(++samples_[static_cast<size_t>(where)], 200U);
     learn_table(features, error_ns, total_ns);
-    if (!fresh) learn_slopes(features, error_ns, total_ns);
+    learn_slopes(shape_index(features.rows), features, error_ns, total_ns);
     if (!fresh && features.prefill_segments > 0) {
         segment_ns_ = std::max(0.0, segment_ns_ + kSegmentGain * error_ns / features.prefill_segments);
     }
@@ -208,20 +208,36 @@ void CostModel::fill_unmeasured() {
     }
 }
 
-void CostModel::learn_slopes(const StepFeatures& features, double error_ns, double total_ns) {
+/// Slopes are learned within a shape: from how a step's error differs from the shape's usual one as its K and A differ from
+/// their usual values. So a wrong table entry does not bend the slopes, and a wrong slope does not stay in the table.
+void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns) {
+    Entry& entry = table_[shape];
     const Scaled scale = scaled(features);
-    const std::array<double, 2> x{scale.context, scale.pairs};
-    const double total_ms = total_ns / kNsPerMs, error_ms = error_ns / kNsPerMs;
+    const std::array<double, 2> load{scale.context, scale.pairs};
+    if (entry.num_loads == 0) {
+        entry.mean_load = load;
+        entry.mean_error_ns = error_ns;
+        entry.num_loads = 1;
+        return;
+    }
+    const double total_ms = total_ns / kNsPerMs;
+    const double error_ms = (error_ns - entry.mean_error_ns) / kNsPerMs;
+    const std::array<double, 2> x{load[0] - entry.mean_load[0], load[1] - entry.mean_load[1]};
+    entry.num_loads = std::min(entry.num_loads + 1, kTableWindow);
+    const double share = 1.0 / entry.num_loads;
+    entry.mean_error_ns += (error_ns - entry.mean_error_ns) * share;
+    for (size_t i = 0; i < 2; ++i) entry.mean_load[i] += x[i] * share;
     std::array<double, 2> px{};
     for (size_t i = 0; i < 2; ++i) px[i] = covariance_[i][0] * x[0] + covariance_[i][1] * x[1];
     const double spread = x[0] * px[0] + x[1] * px[1];
     if (spread < 1e-3 * total_ms * total_ms) return;   // nothing to learn from it: the covariance must not wind up
     const double denominator = kForgetting * total_ms * total_ms + spread;
-    std::array<double, 2> gain{};
+    std::array<double, 2> gain{}, move{};
     for (size_t i = 0; i < 2; ++i) {
         gain[i] = px[i] / denominator;
-        theta_[i] = std::max(0.0, theta_[i] + kSlopeGain * gain[i] * error_ms);
+        move[i] = std::max(kSlopeGain * gain[i] * error_ms, -theta_[i]);   // a slope never falls under 0
     }
+    move_slopes(move);
     for (size_t i = 0; i < 2; ++i) {
         for (size_t j = 0; j < 2; ++j) covariance_[i][j] = (covariance_[i][j] - gain[i] * px[j]) / kForgetting;
     }
@@ -232,6 +248,16 @@ void CostModel::learn_slopes(const StepFeatures& features, double error_ns, doub
         for (auto& row : covariance_) {
             for (double& value : row) value *= max_trace_ / trace;
         }
+    }
+}
+
+/// New slopes leave each shape's prediction at its usual load where it was.
+void CostModel::move_slopes(const std::array<double, 2>& by) {
+    for (size_t i = 0; i < 2; ++i) theta_[i] += by[i];
+    for (Entry& entry : table_) {
+        if (entry.num_loads == 0) continue;
+        const double usual_ns = (by[0] * entry.mean_load[0] + by[1] * entry.mean_load[1]) * kNsPerMs;
+        entry.ns = std::max(entry.ns - usual_ns, 500.0);
     }
 }
 

@@ -66,6 +66,9 @@ private:
         double envelope_ns = 0;    // max of ns over this and smaller shapes: what a monotone search may rely on
         uint32_t count = 0;
         uint32_t num_strange = 0;  // outliers in a row
+        double mean_error_ns = 0;  // of the steps of this shape lately, and of their K and A: the slopes learn from what
+        std::array<double, 2> mean_load{};   // differs from these
+        uint32_t num_loads = 0;
     };
     [[nodiscard]] size_t shape_index(int32_t rows) const;
     [[nodiscard]] double launch_ns(int32_t rows) const;
@@ -73,7 +76,8 @@ private:
     [[nodiscard]] double slopes_ns(const StepFeatures& features) const;
     void learn_entry(size_t index, double error_ns, double weight);
     void learn_table(const StepFeatures& features, double error_ns, double total_ns);
-    void learn_slopes(const StepFeatures& features, double error_ns, double total_ns);
+    void learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns);
+    void move_slopes(const std::array<double, 2>& by);
     void learn_margin(CostRegime regime, double ratio);
     void fill_unmeasured();
     void refresh_envelope();

@@ -1,0 +1,176 @@
+// CostModel: prediction, learning, outliers, margin, the saved table. Pure; the "device" is a formula.
+#include "runtime/cost_model.h"
+
+#include <cmath>
+
+#include "catch.h"
+#include "runtime/sim/random.h"
+#include "runtime/sim/step_time.h"
+
+namespace takt {
+namespace {
+
+StepFeatures step(const CostModel& cost, int32_t decode_rows, int32_t prefill_rows, int64_t kv, int32_t history) {
+    StepFeatures f;
+    f.decode_rows = decode_rows;
+    f.rows = decode_rows + prefill_rows;
+    f.prefill_segments = prefill_rows > 0 ? 1 : 0;
+    f.kv_read_tokens = kv;
+    f.prefill_pairs = int64_t{prefill_rows} * history + int64_t{prefill_rows} * (prefill_rows + 1) / 2;
+    f.padded_rows = cost.padded_rows(f.rows);
+    return f;
+}
+
+CostModel h100() { return CostModel(sim::h100_ladder(64), false, sim::h100_roofline()); }
+
+double true_ns(const StepFeatures& f) {
+    static const sim::StepTime time = sim::StepTime::h100();
+    return time.ns(f);
+}
+
+void train(CostModel& cost, sim::Random& random, int num_steps, double speed) {
+    for (int i = 0; i < num_steps; ++i) {
+        const int32_t decode = random.between(1, 64);
+        const StepFeatures f = step(cost, decode, random.chance(0.5) ? random.between(16, 1500) : 0,
+                                    int64_t{decode} * random.between(100, 4000), random.between(0, 30000));
+        const double ns = speed * true_ns(f) * std::exp(0.015 * random.normal());
+        cost.observe(f, static_cast<uint64_t>(ns));
+    }
+}
+
+double mean_error(const CostModel& cost, double speed) {
+    sim::Random random(99);
+    double sum = 0;
+    for (int i = 0; i < 300; ++i) {
+        const int32_t decode = random.between(1, 64);
+        const StepFeatures f = step(cost, decode, random.between(0, 1500), int64_t{decode} * 1000, random.between(0, 30000));
+        const double truth = speed * true_ns(f);
+        sum += std::abs(static_cast<double>(cost.predict_ns(f)) - truth) / truth;
+    }
+    return sum / 300;
+}
+
+}  // namespace
+
+TEST_CASE("shapes round up, rows beyond the ladder are launches in a row", "[cost_model]") {
+    const CostModel cost({1, 4, 16}, false, {});
+    CHECK(cost.padded_rows(1) == 1);
+    CHECK(cost.padded_rows(5) == 16);
+    CHECK(cost.padded_rows(16) == 16);
+    CHECK(cost.padded_rows(17) == 17);    // 16 and 1
+    CHECK(cost.padded_rows(36) == 36);    // 16, 16 and 4
+    CHECK(cost.padded_rows(38) == 48);
+}
+
+TEST_CASE("it learns an unknown device to a few percent", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(1);
+    const double before = mean_error(cost, 1.0);
+    train(cost, random, 3000, 1.0);
+    const double after = mean_error(cost, 1.0);
+    CHECK(before > 0.1);
+    CHECK(after < 0.01);
+}
+
+TEST_CASE("it follows a device that became slower", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(2);
+    train(cost, random, 3000, 1.0);
+    CHECK(mean_error(cost, 1.15) > 0.08);
+    train(cost, random, 3000, 1.15);
+    CHECK(mean_error(cost, 1.15) < 0.05);
+}
+
+TEST_CASE("one outlier moves nothing, many in a row are the truth", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(3);
+    train(cost, random, 2000, 1.0);
+    const StepFeatures f = step(cost, 8, 0, 8000, 0);
+    const auto truth = static_cast<uint64_t>(true_ns(f));
+    for (int i = 0; i < 50; ++i) cost.observe(f, truth);
+    const auto before = static_cast<double>(cost.predict_ns(f));
+    CHECK(cost.observe(f, truth * 10) == CostVerdict::outlier);
+    CHECK(std::abs(static_cast<double>(cost.predict_ns(f)) / before - 1) < 0.05);
+    CHECK(cost.snapshot().num_outliers > 0);
+    for (int i = 0; i < 60; ++i) cost.observe(f, truth * 3);
+    CHECK(static_cast<double>(cost.predict_ns(f)) > 2.5 * static_cast<double>(truth));
+}
+
+TEST_CASE("a million equal steps leave the slopes able to learn and unhurt", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(4);
+    train(cost, random, 3000, 1.0);
+    const double ka = cost.snapshot().ka_ns;
+    const StepFeatures f = step(cost, 16, 0, 32000, 0);
+    for (int i = 0; i < 1'000'000; ++i) {
+        cost.observe(f, static_cast<uint64_t>(true_ns(f) * (1 + 0.01 * (random.uniform() - 0.5))));
+    }
+    const StepFeatures document = step(cost, 16, 112, 32000, 20000);
+    cost.observe(document, static_cast<uint64_t>(true_ns(document) * 1.1));
+    CHECK(cost.snapshot().ka_ns > 0.5 * ka);
+    CHECK(cost.snapshot().ka_ns < 2.0 * ka);
+    CHECK(std::isfinite(cost.snapshot().kd_ns));
+}
+
+TEST_CASE("the margin is a quantile: about one step in a hundred lies above it", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(5);
+    train(cost, random, 3000, 1.0);
+    const StepFeatures f = step(cost, 16, 0, 32000, 0);
+    int num_over = 0;
+    for (int i = 0; i < 8000; ++i) {
+        const auto ns = static_cast<uint64_t>(true_ns(f) * std::exp(0.02 * random.normal()));
+        num_over += ns > cost.bound_ns(f) ? 1 : 0;
+        cost.observe(f, ns);
+        REQUIRE(cost.margin(f) >= 1.0);
+        REQUIRE(cost.margin(f) <= 2.0);
+    }
+    CHECK(num_over > 8);
+    CHECK(num_over < 200);
+}
+
+TEST_CASE("where rows are data the cost runs straight between shapes and never falls", "[cost_model]") {
+    CostModel cost({1, 8, 64, 512}, true, {50e9, 1e11, 1e-4, 1e8, 2.7e8, 0, 0});
+    sim::Random random(6);
+    for (int i = 0; i < 4000; ++i) {
+        StepFeatures f = step(cost, 0, random.between(1, 512), 0, 0);
+        f.prefill_pairs = 0;
+        cost.observe(f, static_cast<uint64_t>(2e6 + 3e5 * f.rows));
+    }
+    uint64_t last = 0;
+    for (int32_t rows = 1; rows <= 512; ++rows) {
+        StepFeatures f = step(cost, 0, rows, 0, 0);
+        f.prefill_pairs = 0;
+        const uint64_t ns = cost.predict_ns(f);
+        REQUIRE(ns >= last);
+        last = ns;
+        if (rows >= 64) REQUIRE(static_cast<double>(ns) == Approx(2e6 + 3e5 * rows).epsilon(0.1));
+    }
+}
+
+TEST_CASE("the flat part ends where a shape costs 15 percent more", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(7);
+    train(cost, random, 6000, 1.0);
+    CHECK(cost.floor_rows(16) == 128);
+    CHECK(cost.floor_rows(200) >= 200);
+}
+
+TEST_CASE("a saved table comes back, one for other shapes or a broken one does not", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(8);
+    train(cost, random, 2000, 1.0);
+    CostModel again = h100();
+    const std::string text = cost.save();
+    REQUIRE(again.load(text));
+    CHECK(mean_error(again, 1.0) < 0.05);
+    CostModel other({1, 2, 3}, false, {});
+    CHECK_FALSE(other.load(text));
+    CHECK_FALSE(again.load(""));
+    CHECK_FALSE(again.load(text.substr(0, text.size() / 2)));
+    std::string negative = text;
+    negative.replace(negative.find('\n') + 1, 1, "-");
+    CHECK_FALSE(again.load(negative));
+}
+
+}  // namespace takt
