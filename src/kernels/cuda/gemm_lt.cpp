@@ -79,7 +79,13 @@ struct LtGemm::Plan {
 
 LtGemm::LtGemm() = default;
 
+cudaStream_t LtGemm::tuning_stream() {
+    if (tuning_stream_ == nullptr) cudaStreamCreateWithFlags(&tuning_stream_, cudaStreamNonBlocking);
+    return tuning_stream_;
+}
+
 LtGemm::~LtGemm() {
+    if (tuning_stream_ != nullptr) cudaStreamDestroy(tuning_stream_);
     plans_.clear();
     cudaFree(workspace_);
 }
@@ -138,10 +144,9 @@ Status LtGemm::run(cudaStream_t stream, const Product& product) {
     if (candidates_ > 0 && !plan.value()->tuned) {
         cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
         cudaStreamIsCapturing(stream, &capturing);
-        if (capturing == cudaStreamCaptureStatusNone) {
-            const Status s = tune(stream, product, candidates_);
-            if (!s.ok()) return s;
-        }
+        const cudaStream_t timed = capturing == cudaStreamCaptureStatusNone ? stream : tuning_stream();
+        const Status s = tune(timed, product, candidates_);
+        if (!s.ok()) return s;
     }
     return execute(stream, product, *plan.value());
 }

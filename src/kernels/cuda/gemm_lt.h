@@ -34,8 +34,8 @@ public:
         bool add = false;   ///< y += instead of y =
     };
     Status run(cudaStream_t stream, const Product& product);
-    /// From now on `run` outside a capture times up to this many candidates of a shape that it meets first; 0: takes
-    /// the library's.
+    /// From now on `run` times up to this many candidates of a shape that it meets first, inside a capture on a stream of
+    /// its own: the capture must be a relaxed one and nothing else may use the product's memory then. 0: takes the library's.
     void tune_new_shapes(int candidates) { candidates_ = candidates; }
     /// Times the library's candidates for this shape on `stream` and keeps the fastest. Synchronises: at start only.
     Status tune(cudaStream_t stream, const Product& product, int candidates);
@@ -45,6 +45,7 @@ private:
     struct Plan;
     using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool>;
     Result<Plan*> plan_for(const Product& product);
+    cudaStream_t tuning_stream();
     Status execute(cudaStream_t stream, const Product& product, const Plan& plan);
 
     std::unique_ptr<Library> library_;
@@ -52,6 +53,7 @@ private:
     int candidates_ = 0;
     std::map<Key, std::unique_ptr<Plan>> plans_;
     void* workspace_ = nullptr;
+    cudaStream_t tuning_stream_ = nullptr;
 };
 
 }   // namespace takt::cuda

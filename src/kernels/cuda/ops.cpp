@@ -9,17 +9,23 @@
 namespace takt::cuda {
 namespace {
 
-cudaStream_t native(Stream& s) { return static_cast<NativeStream&>(s).native(); }
-
-Status op_embed(Stream& s, const EmbedParams& p) { return run_embed(native(s), p); }
-Status op_attention_input(Stream& s, const AttentionInputParams& p) { return run_attention_input(native(s), p); }
-Status op_attention(Stream& s, const AttentionParams& p) {
-    return run_attention(native(s), p, s.device().caps().num_threads);
+template <class Params, class Run>
+Status enqueue(Stream& s, const Params& params, Run run) {
+    auto& stream = static_cast<NativeStream&>(s);
+    if (const Status ready = stream.begin_operation(&params, sizeof(params)); !ready.ok()) return ready;
+    return stream.end_operation(run(stream.native(), params));
 }
-Status op_linear_residual(Stream& s, const LinearResidualParams& p) { return run_linear_residual(native(s), p); }
-Status op_mlp_input(Stream& s, const MlpInputParams& p) { return run_mlp_input(native(s), p); }
-Status op_logits(Stream& s, const LogitsParams& p) { return run_logits(native(s), p); }
-Status op_sample(Stream& s, const SampleParams& p) { return run_sample(native(s), p); }
+
+Status op_embed(Stream& s, const EmbedParams& p) { return enqueue(s, p, run_embed); }
+Status op_attention_input(Stream& s, const AttentionInputParams& p) { return enqueue(s, p, run_attention_input); }
+Status op_attention(Stream& s, const AttentionParams& p) {
+    const int32_t num_sms = s.device().caps().num_threads;
+    return enqueue(s, p, [&](cudaStream_t stream, const AttentionParams& a) { return run_attention(stream, a, num_sms); });
+}
+Status op_linear_residual(Stream& s, const LinearResidualParams& p) { return enqueue(s, p, run_linear_residual); }
+Status op_mlp_input(Stream& s, const MlpInputParams& p) { return enqueue(s, p, run_mlp_input); }
+Status op_logits(Stream& s, const LogitsParams& p) { return enqueue(s, p, run_logits); }
+Status op_sample(Stream& s, const SampleParams& p) { return enqueue(s, p, run_sample); }
 
 Status op_plan(const Device& d, const AttentionPlanParams& p) { return plan_attention(p, d.caps().num_threads); }
 Status op_plan_unsplit(const Device& d, const AttentionPlanParams& p) {

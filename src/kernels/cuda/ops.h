@@ -15,6 +15,11 @@ namespace takt::cuda {
 class NativeStream : public Stream {
 public:
     [[nodiscard]] virtual cudaStream_t native() const = 0;
+    /// Before an operation of the table, with its parameters: whether the stream takes it. A capture remembers the memory they
+    /// name.
+    virtual Status begin_operation(const void* params, size_t bytes) = 0;
+    /// After it, with what its launches gave: a failure is the stream's (or the capture's).
+    virtual Status end_operation(Status status) = 0;
 };
 
 Status run_attention_input(cudaStream_t stream, const AttentionInputParams& params);

@@ -1,0 +1,32 @@
+// The device's own small kernels, which no model knows: the step's stamp and the copy of several small pieces in one launch. Host
+// side; capturable.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/status.h"
+
+namespace takt::cuda {
+
+constexpr int kMaxPieces = 8;
+
+/// Pieces of pinned or device memory; their destinations do not overlap.
+struct CopyPieces {
+    struct Piece {
+        uint8_t* dst;
+        const uint8_t* src;
+        uint64_t bytes;
+    };
+    Piece pieces[kMaxPieces] = {};
+    int num_pieces = 0;
+};
+
+Status run_copy_pieces(cudaStream_t stream, const CopyPieces& pieces);
+/// The GPU's global timer in ns into base[*index * stride]; see Stream::stamp.
+Status run_stamp(cudaStream_t stream, uint64_t* base, const int32_t* index, size_t stride);
+/// Whether this build holds code for the current device. Loads it.
+Status check_kernel_image();
+
+}   // namespace takt::cuda
