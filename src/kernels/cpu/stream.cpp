@@ -133,7 +133,8 @@ bool CpuStream::is_queued(const void* data, size_t bytes) const {
 }
 
 void CpuStream::poison(void* data, size_t bytes) {
-    if (!device_.manual() || capture_ != nullptr || bytes == 0) return;
+    // On a failed stream the operation will be refused: its output stays as it is.
+    if (!device_.manual() || capture_ != nullptr || bytes == 0 || failed_.load(std::memory_order_acquire)) return;
     if (!is_queued(data, bytes)) std::memset(data, kPoison, bytes);
 }
 

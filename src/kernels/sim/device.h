@@ -64,6 +64,8 @@ public:
 private:
     friend class SimDevice;
     Status add(SimOperation operation);
+    Status forbid(const char* what);   // in a capture, which then fails as a whole
+    [[nodiscard]] bool may_name(const void* data, size_t bytes) const;
     bool advance(uint64_t now_ns);
     bool finish_front(uint64_t now_ns, bool& progressed);
     void execute(const SimOperation& operation);

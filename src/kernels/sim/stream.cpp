@@ -7,6 +7,7 @@
 namespace takt::sim {
 
 SimStream::~SimStream() {
+    if (capture_) --device_.num_capturing_;
     auto& all = device_.streams_;
     all.erase(std::find(all.begin(), all.end(), this));
 }
@@ -23,11 +24,18 @@ Status SimStream::add(SimOperation operation) {
     return {};
 }
 
+Status SimStream::forbid(const char* what) {
+    if (capture_status_.ok()) capture_status_ = {kStatusNotInCapture, what};
+    return capture_status_;
+}
+
+bool SimStream::may_name(const void* data, size_t bytes) const {
+    return !capture_ || device_.allocations_.capturable(data, bytes);
+}
+
 Status SimStream::copy(void* dst, const void* src, size_t bytes) {
-    if (capture_ && (!device_.allocations_.capturable(dst, bytes) || !device_.allocations_.capturable(src, bytes))) {
-        capture_status_ = {kStatusNotInCapture, "a copy of pageable memory inside a capture"};
-        return capture_status_;
-    }
+    if (bytes == 0) return {};
+    if (!may_name(dst, bytes) || !may_name(src, bytes)) return forbid("a copy of pageable memory inside a capture");
     SimOperation o;
     o.kind = SimOperation::Kind::copy;
     o.dst = dst;
@@ -37,6 +45,8 @@ Status SimStream::copy(void* dst, const void* src, size_t bytes) {
 }
 
 Status SimStream::fill(void* dst, uint8_t value, size_t bytes) {
+    if (bytes == 0) return {};
+    if (!may_name(dst, bytes)) return forbid("pageable memory filled inside a capture");
     SimOperation o;
     o.kind = SimOperation::Kind::fill;
     o.dst = dst;
@@ -47,7 +57,7 @@ Status SimStream::fill(void* dst, uint8_t value, size_t bytes) {
 
 Event SimStream::record() {
     if (capture_) {
-        capture_status_ = {kStatusNotInCapture, "an event recorded inside a capture"};
+        (void)forbid("an event recorded inside a capture");
         return {id_, recorded_};
     }
     SimOperation o;
@@ -58,6 +68,7 @@ Event SimStream::record() {
 }
 
 Status SimStream::wait(Event event) {
+    if (capture_) return forbid("a wait inside a capture");
     SimOperation o;
     o.kind = SimOperation::Kind::wait;
     o.event = event;
@@ -65,6 +76,7 @@ Status SimStream::wait(Event event) {
 }
 
 Status SimStream::stamp(uint64_t* base, const int32_t* index, size_t stride) {
+    if (!may_name(base, sizeof(*base))) return forbid("pageable memory stamped inside a capture");
     SimOperation o;
     o.kind = SimOperation::Kind::stamp;
     o.dst = base;
@@ -81,7 +93,7 @@ Status SimStream::enqueue_step(const SimStepParams& params) {
 }
 
 Status SimStream::begin_capture() {
-    if (capture_) return {kStatusBadArgument, "a capture is running already"};
+    if (capture_) return forbid("a capture is running already");
     capture_.emplace();
     capture_status_ = {};
     ++device_.num_capturing_;
@@ -97,17 +109,17 @@ Result<std::unique_ptr<Graph>> SimStream::end_capture() {
     auto graph = std::make_unique<SimGraph>(std::move(operations));
     for (const SimOperation& o : graph->operations()) {
         if (o.dst != nullptr) graph->memory().add(device_.allocations_, o.dst);
+        if (o.src != nullptr) graph->memory().add(device_.allocations_, o.src);
         if (o.step) graph->memory().scan(device_.allocations_, o.step.get(), sizeof(SimStepParams));
     }
     return std::unique_ptr<Graph>(std::move(graph));
 }
 
 Status SimStream::launch(Graph& graph) {
-    if (capture_) {
-        capture_status_ = {kStatusNotInCapture, "a graph launched inside a capture"};
-        return capture_status_;
-    }
-    auto& recorded = static_cast<SimGraph&>(graph);
+    if (capture_) return forbid("a graph launched inside a capture");
+    auto* own = dynamic_cast<SimGraph*>(&graph);
+    if (own == nullptr) return {kStatusBadArgument, "the graph was captured on another kind of device"};
+    SimGraph& recorded = *own;
     if (!recorded.memory().alive(device_.allocations_)) return {kStatusBadArgument, "memory that the graph names was freed"};
     for (const SimOperation& o : recorded.operations()) (void)add(o);
     return {};
@@ -119,10 +131,7 @@ uint64_t SimStream::completed() {
 }
 
 Status SimStream::synchronize() {
-    if (capture_) {
-        capture_status_ = {kStatusNotInCapture, "a synchronisation inside a capture"};
-        return capture_status_;
-    }
+    if (capture_) return forbid("a synchronisation inside a capture");
     // Teardown and load only: time is not waited for.
     for (bool again = true; again && !queue_.empty();) {
         again = false;
