@@ -64,6 +64,7 @@ struct StepRecord {
     uint64_t step = 0;
     uint64_t launched_ns = 0, begin_ns = 0, end_ns = 0, seen_ns = 0;   ///< engine clock, device clock twice, engine clock
     int32_t num_decode_rows = 0, num_prefill_rows = 0, padded_rows = 0, num_samples = 0;
+    uint64_t host_ns = 0;                                              ///< planning, staging and launching it
     double predicted_ms = 0, budget_ms = 0;
     bool graph = false;
     int32_t num_running = 0, num_waiting = 0, num_preempted = 0;

@@ -130,6 +130,7 @@ private:
         StepPlan plan;
         Ticket ticket;
         uint64_t launched_ns = 0;
+        uint64_t host_ns = 0;
         uint64_t predicted_end_ns = 0;
     };
 

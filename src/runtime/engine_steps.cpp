@@ -59,7 +59,8 @@ bool EngineCore::try_launch() {
 
 void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns) {
     const uint64_t now = parts_.clock->now_ns();
-    host_ns_ += 0.1 * (static_cast<double>(now - plan_begin_ns) - host_ns_);
+    step->host_ns = now - plan_begin_ns;
+    host_ns_ += 0.1 * (static_cast<double>(step->host_ns) - host_ns_);
     for (const PlanSegment& segment : step->plan.segments) {
         RequestState& state = *requests_.at(segment.request);
         state.last_launched_step = step->plan.step;
@@ -168,6 +169,7 @@ void EngineCore::record(const InFlight& step, uint64_t now_ns, uint64_t device_n
     r.begin_ns = header.begin_ns;
     r.end_ns = header.end_ns;
     r.seen_ns = now_ns;
+    r.host_ns = step.host_ns;
     r.num_decode_rows = f.decode_rows;
     r.num_prefill_rows = f.rows - f.decode_rows;
     r.padded_rows = f.padded_rows;

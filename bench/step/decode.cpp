@@ -1,0 +1,125 @@
+// Decode at several batch sizes, from the engine's own step records.
+#include <algorithm>
+#include <cstdio>
+
+#include "step/scenarios.h"
+
+namespace takt::bench {
+
+namespace {
+
+/// The last `steps` records of pure decode steps with `rows` rows, each following its predecessor in the list directly.
+std::vector<StepRecord> decode_records(const Engine& engine, int rows) {
+    std::vector<StepRecord> found;
+    for (const StepRecord& r : engine.recorder()) {
+        if (r.num_prefill_rows == 0 && r.num_decode_rows == rows) found.push_back(r);
+    }
+    return found;
+}
+
+void cancel_all(const std::vector<std::shared_ptr<StreamLog>>& logs) {
+    for (const auto& log : logs) log->cancel.store(true);
+    for (const auto& log : logs) Host::wait(*log);
+}
+
+struct Window {
+    std::vector<double> step_ms, gap_us, period_ms, host_us;
+    int64_t graphs = 0, steps = 0;
+};
+
+Window window_of(const std::vector<StepRecord>& records) {
+    Window w;
+    for (size_t i = 0; i < records.size(); ++i) {
+        const StepRecord& r = records[i];
+        ++w.steps;
+        w.graphs += r.graph ? 1 : 0;
+        w.step_ms.push_back(static_cast<double>(r.end_ns - r.begin_ns) * 1e-6);
+        w.host_us.push_back(static_cast<double>(r.host_ns) * 1e-3);
+        if (i == 0 || records[i - 1].step + 1 != r.step) continue;
+        w.gap_us.push_back((static_cast<double>(r.begin_ns) - static_cast<double>(records[i - 1].end_ns)) * 1e-3);
+        w.period_ms.push_back(static_cast<double>(r.begin_ns - records[i - 1].begin_ns) * 1e-6);
+    }
+    return w;
+}
+
+boost::json::object measure(Host& host, const BenchOptions& options, int batch) {
+    std::vector<std::shared_ptr<StreamLog>> logs;
+    const auto vocab = static_cast<int32_t>(host.engine().model().vocab);
+    for (int i = 0; i < batch; ++i) {
+        const auto seed = static_cast<uint64_t>(batch * 1000 + i);
+        logs.push_back(host.start(made_up_prompt(seed, options.context, vocab), options.steps * 8 + 64));
+    }
+    const int64_t begin = steady_ns();
+    constexpr int64_t kLongestNs = 90'000'000'000;
+    size_t seen = 0;
+    double cpu_begin = 0;
+    int64_t wall_begin = 0;
+    while (seen < static_cast<size_t>(options.steps) && steady_ns() - begin < kLongestNs) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        seen = decode_records(host.engine(), batch).size();
+        if (seen > 8 && wall_begin == 0) {
+            cpu_begin = process_cpu_seconds();
+            wall_begin = steady_ns();
+        }
+    }
+    const double cpu = process_cpu_seconds() - cpu_begin;
+    const double wall = static_cast<double>(steady_ns() - wall_begin) * 1e-9;
+    std::vector<StepRecord> records = decode_records(host.engine(), batch);
+    cancel_all(logs);
+    if (records.size() > 8) records.erase(records.begin(), records.begin() + 8);   // the first ones follow the prefill
+    const Window w = window_of(records);
+    boost::json::object out;
+    out["batch"] = batch;
+    out["context"] = options.context;
+    out["steps"] = w.steps;
+    out["device_step_ms_median"] = rank_of(w.step_ms, 0.5);
+    out["device_step_ms_p99"] = rank_of(w.step_ms, 0.99);
+    out["period_ms_median"] = rank_of(w.period_ms, 0.5);
+    out["gap_us_median"] = rank_of(w.gap_us, 0.5);
+    out["gap_us_p99"] = rank_of(w.gap_us, 0.99);
+    out["host_us_a_step_median"] = rank_of(w.host_us, 0.5);
+    out["host_us_a_step_p99"] = rank_of(w.host_us, 0.99);
+    out["process_cpu_share"] = wall > 0 && wall_begin != 0 ? cpu / wall : 0;
+    const double period = rank_of(w.period_ms, 0.5);
+    out["tokens_per_second"] = period > 0 ? batch * 1000.0 / period : 0;
+    out["graph_share"] = w.steps > 0 ? static_cast<double>(w.graphs) / static_cast<double>(w.steps) : 0;
+    for (const auto& log : logs) {
+        if (!log->error.empty()) out["error"] = log->error;
+    }
+    std::printf("decode B=%d ctx %d: step %.3f ms, period %.3f ms, gap %.1f us (p99 %.1f), host %.1f us, cpu %.2f, %.0f tok/s, "
+                "graphs %.3f\n",
+                batch, options.context, rank_of(w.step_ms, 0.5), period, rank_of(w.gap_us, 0.5), rank_of(w.gap_us, 0.99),
+                rank_of(w.host_us, 0.5), wall > 0 ? cpu / wall : 0, period > 0 ? batch * 1000.0 / period : 0,
+                w.steps > 0 ? static_cast<double>(w.graphs) / static_cast<double>(w.steps) : 0);
+    std::fflush(stdout);
+    return out;
+}
+
+}  // namespace
+
+boost::json::object run_decode(const BenchOptions& options) {
+    std::vector<std::string> set = options.set;
+    set.push_back("scheduler.max_running=" + std::to_string(options.max_running));
+    set.push_back("sla.itl_ms=100000");   // decode is what is measured: prefill in large slices before it
+    set.push_back("kv.prefix_cache=false");
+    set.push_back("log.flight_recorder_steps=65536");
+    set.push_back("model.max_context=" + std::to_string(options.context + options.steps * 8 + 128));
+    Host host(set);
+    boost::json::object out;
+    out["load_seconds"] = host.load_seconds();
+    out["device"] = host.engine().model().device;
+    const MemoryPlan plan = host.engine().memory_plan();
+    out["plan_weights"] = plan.weights;
+    out["plan_kv"] = plan.kv;
+    out["plan_workspaces"] = plan.workspaces;
+    std::printf("loaded in %.2f s on %s\n", host.load_seconds(), host.engine().model().device.c_str());
+    std::fflush(stdout);
+    boost::json::array batches;
+    for (int batch : options.batches) {
+        if (batch <= options.max_running) batches.push_back(measure(host, options, batch));
+    }
+    out["batches"] = std::move(batches);
+    return out;
+}
+
+}  // namespace takt::bench
