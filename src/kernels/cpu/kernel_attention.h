@@ -84,16 +84,13 @@ void score_tile(const AttentionJob& j, const float* q, const float* keys, int co
 template <int kLanes>
 TAKT_LANES void weigh_values(float* acc, float correction, const float* scores, const float* values, int dims, int low, int high) {
     Lanes a[kLanes];
-    TAKT_UNROLL
-    for (int i = 0; i < kLanes; ++i) a[i] = load(acc + i * 16) * broadcast(correction);
+    repeat<kLanes>([&](auto i) TAKT_INLINE { a[i] = load(acc + i * 16) * broadcast(correction); });
     for (int t = low; t < high; ++t) {
         const Lanes p = broadcast(scores[t]);
         const float* v = values + t * dims;
-        TAKT_UNROLL
-        for (int i = 0; i < kLanes; ++i) a[i] = fma(p, load(v + i * 16), a[i]);
+        repeat<kLanes>([&](auto i) TAKT_INLINE { a[i] = fma(p, load(v + i * 16), a[i]); });
     }
-    TAKT_UNROLL
-    for (int i = 0; i < kLanes; ++i) store(acc + i * 16, a[i]);
+    repeat<kLanes>([&](auto i) TAKT_INLINE { store(acc + i * 16, a[i]); });
 }
 
 /// One query over one tile: [low, high) are the positions of the tile that it sees, relative to the tile.
@@ -116,18 +113,13 @@ void attend_tile(const AttentionJob& j, const float* q, const float* keys, const
     const int dims = j.head_dim;
     for (int d = 0; d < dims; d += 64) {
         const int lanes = dims - d >= 64 ? 4 : (dims - d) / 16;
-        if (lanes == 4) {
-            weigh_values<4>(state.acc + d, correction, scores, values + d, dims, low, high);
-            continue;
+        float* acc = state.acc + d;
+        switch (lanes) {
+            case 1: weigh_values<1>(acc, correction, scores, values + d, dims, low, high); break;
+            case 2: weigh_values<2>(acc, correction, scores, values + d, dims, low, high); break;
+            case 3: weigh_values<3>(acc, correction, scores, values + d, dims, low, high); break;
+            default: weigh_values<4>(acc, correction, scores, values + d, dims, low, high);
         }
-        Lanes a[4];
-        for (int i = 0; i < lanes; ++i) a[i] = load(state.acc + d + i * 16) * broadcast(correction);
-        for (int t = low; t < high; ++t) {
-            const Lanes p = broadcast(scores[t]);
-            const float* v = values + t * dims + d;
-            for (int i = 0; i < lanes; ++i) a[i] = fma(p, load(v + i * 16), a[i]);
-        }
-        for (int i = 0; i < lanes; ++i) store(state.acc + d + i * 16, a[i]);
     }
 }
 

@@ -5,19 +5,27 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_format.h"
 
-// Without it g++ keeps the accumulators of a tile in memory at -O2: five times slower.
-#ifdef __clang__
-#define TAKT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define TAKT_UNROLL _Pragma("GCC unroll 16")
-#endif
+// For arrays of registers: a loop over them must be written as repeat<n>, since g++ unrolls loops only after it has decided which
+// arrays stay in memory.
+#define TAKT_INLINE __attribute__((always_inline))
 
 namespace takt::cpu {
 namespace {
+
+template <class F, int... i>
+TAKT_LANES void repeat_each(F& body, std::integer_sequence<int, i...>) {
+    (body(std::integral_constant<int, i>{}), ...);
+}
+/// body(0), ... body(n - 1), each with its index as a constant: array elements named by it live in registers.
+template <int n, class F>
+TAKT_LANES void repeat(F body) {
+    repeat_each(body, std::make_integer_sequence<int, n>{});
+}
 
 /// exp(x), relative error about 2e-7; 0 below -87, so that a masked score vanishes.
 TAKT_LANES Lanes exp_lanes(Lanes x) {
@@ -61,9 +69,10 @@ void rms_norm(const float* x, const float* weight, float epsilon, bool one_plus,
     if (rest > 0) store_first(out + i, (load_first(x + i, rest) * scale) * (load_first(weight + i, rest) + add), rest);
 }
 
-void quantise(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums,
-              int32_t* half_sums) {
+void quantise(const float* x, int64_t cols, int limit, QuantBlock* out) {
     const int64_t blocks = num_blocks(cols);
+    const Lanes bound = broadcast(static_cast<float>(limit));
+    const Lanes low = broadcast(-static_cast<float>(limit));
     for (int64_t b = 0; b < blocks; ++b) {
         const float* p = x + b * kBlockColumns;
         const int64_t left = cols - b * kBlockColumns;
@@ -72,18 +81,15 @@ void quantise(const float* x, int64_t cols, int limit, int16_t* values, float* s
         const float largest = reduce_max(max(absolute(first), absolute(second)));
         // A row with infinities or NaN gets a NaN scale: its logits will not be finite, which is detected when it is sampled.
         const bool usable = largest > 0.0f && largest <= std::numeric_limits<float>::max();
-        const float scale = usable ? largest / static_cast<float>(limit) : largest;
         const Lanes inverse = broadcast(usable ? static_cast<float>(limit) / largest : 0.0f);
-        const Lanes bound = broadcast(static_cast<float>(limit));
-        const Lanes low = broadcast(-static_cast<float>(limit));
         const Ints a = to_int(max(min(round_nearest((usable ? first : zero()) * inverse), bound), low));
         const Ints c = to_int(max(min(round_nearest((usable ? second : zero()) * inverse), bound), low));
-        store_i16(values + b * kBlockColumns, swap_middle(a));
-        store_i16(values + b * kBlockColumns + 16, swap_middle(c));
-        half_sums[b] = reduce_add(a);
-        sums[b] = half_sums[b] + reduce_add(c);
-        scales[b] = scale;
-        scaled_sums[b] = scale * static_cast<float>(sums[b]);
+        QuantBlock& block = out[b];
+        store_quants(block.values, a, c);
+        block.scale = usable ? largest / static_cast<float>(limit) : largest;
+        block.half_sum = reduce_add(a);
+        block.sum = block.half_sum + reduce_add(c);
+        block.scaled_sum = block.scale * static_cast<float>(block.sum);
     }
 }
 

@@ -9,102 +9,50 @@
 namespace takt::cpu {
 namespace {
 
-constexpr int kPrefetchBytes = 8192;   // one stream a group: the hardware prefetcher alone reaches half the bandwidth
-
-/// Integer sums of one strip of 16 output rows over one block. Nibbles: four vectors of eight columns each.
-template <int kRows>
-TAKT_LANES void dot_nibbles(const uint8_t* planes, const int16_t* const* x, Ints* sum) {
-    TAKT_UNROLL
-    for (int v = 0; v < 4; ++v) {
-        const Ints raw = load_ints(planes + v * 64);
-        const Ints w0 = shift_and<0>(raw, 0x000f000fu);    // columns 8v + 0, 2
-        const Ints w1 = shift_and<8>(raw, 0x000f000fu);    // 8v + 1, 3
-        const Ints w2 = shift_and<4>(raw, 0x000f000fu);    // 8v + 4, 6
-        const Ints w3 = shift_and<12>(raw, 0x000f000fu);   // 8v + 5, 7
-        TAKT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-            const int16_t* p = x[r] + v * 8;
-            sum[r] = dot_pairs(sum[r], w0, broadcast_word(p));
-            sum[r] = dot_pairs(sum[r], w1, broadcast_word(p + 2));
-            sum[r] = dot_pairs(sum[r], w2, broadcast_word(p + 4));
-            sum[r] = dot_pairs(sum[r], w3, broadcast_word(p + 6));
-        }
+/// The quants of one strip and block times kRows rows, then the scales into the strip's accumulators.
+template <int kRows, DType kType, bool kHigh>
+TAKT_LANES void simple_block(const uint8_t* record, int strip, const QuantBlock* const* x, Lanes* acc) {
+    const uint8_t* planes = record + kFormat<kType>.scale_bytes + strip * (kFormat<kType>.nibbles ? 256 : 512);
+    BlockSums<kRows> sums;
+    repeat<kRows>([&](auto r) TAKT_INLINE { begin_sum<r>(sums, kFormat<kType>.offset == 0 ? 0 : -kFormat<kType>.offset * x[r]->sum); });
+    if constexpr (kFormat<kType>.nibbles) {
+        dot_nibbles<kHigh>(planes, x, sums);
+    } else {
+        dot_bytes<kHigh>(planes, x, sums);
     }
+    const Lanes d = load_f16(record + strip * 32);
+    repeat<kRows>([&](auto r) TAKT_INLINE {
+        acc[r] = fma(d * broadcast(x[r]->scale), to_float(end_sum<kHigh, r>(sums)), acc[r]);
+        if constexpr (kFormat<kType>.has_min) acc[r] = fma(load_f16(record + 64 + strip * 32), broadcast(x[r]->scaled_sum), acc[r]);
+    });
 }
 
-template <int kRows>
-TAKT_LANES void dot_bytes(const uint8_t* planes, const int16_t* const* x, Ints* sum) {
-    TAKT_UNROLL
-    for (int v = 0; v < 8; ++v) {
-        const Ints raw = load_ints(planes + v * 64);
-        const Ints w0 = shift_and<0>(raw, 0x00ff00ffu);
-        const Ints w1 = shift_and<8>(raw, 0x00ff00ffu);
-        TAKT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-            sum[r] = dot_pairs(sum[r], w0, broadcast_word(x[r] + v * 4));
-            sum[r] = dot_pairs(sum[r], w1, broadcast_word(x[r] + v * 4 + 2));
-        }
-    }
-}
-
-template <int kRows, DType kType>
-void product_simple_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
-    constexpr PackedFormat f = packed_format(kType);
-    constexpr int kStripBytes = f.nibbles ? 256 : 512;
+template <int kRows, DType kType, bool kHigh>
+void product_simple_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, float* out, size_t out_stride) {
     for (int strip = 0; strip < 2; strip += kStripsPerPass) {
         Lanes acc[kStripsPerPass][kRows];
-        TAKT_UNROLL
-        for (int s = 0; s < kStripsPerPass; ++s) {
-            TAKT_UNROLL
-            for (int r = 0; r < kRows; ++r) acc[s][r] = zero();
-        }
+        repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { acc[s][r] = zero(); }); });
         const uint8_t* record = group.data;
-        for (int64_t b = 0; b < group.num_blocks; ++b, record += f.record_bytes()) {
-            prefetch(record + kPrefetchBytes);
-            prefetch(record + kPrefetchBytes + 64 * (b & 7));
-            const int16_t* values[kRows];
-            TAKT_UNROLL
-            for (int r = 0; r < kRows; ++r) values[r] = x.values + ((row + r) * x.num_blocks + b) * kBlockColumns;
-            TAKT_UNROLL
-            for (int s = 0; s < kStripsPerPass; ++s) {
-                const int lane_strip = strip + s;
-                Ints sum[kRows];
-                TAKT_UNROLL
-                for (int r = 0; r < kRows; ++r) {
-                    sum[r] = broadcast_int(f.offset == 0 ? 0 : -f.offset * x.sums[(row + r) * x.num_blocks + b]);
-                }
-                const uint8_t* planes = record + f.scale_bytes + lane_strip * kStripBytes;
-                if constexpr (f.nibbles) {
-                    dot_nibbles<kRows>(planes, values, sum);
-                } else {
-                    dot_bytes<kRows>(planes, values, sum);
-                }
-                const Lanes d = load_f16(record + lane_strip * 32);
-                TAKT_UNROLL
-                for (int r = 0; r < kRows; ++r) {
-                    const int64_t at = (row + r) * x.num_blocks + b;
-                    acc[s][r] = fma(d * broadcast(x.scales[at]), to_float(sum[r]), acc[s][r]);
-                    if constexpr (f.has_min) {
-                        acc[s][r] = fma(load_f16(record + 64 + lane_strip * 32), broadcast(x.scaled_sums[at]), acc[s][r]);
-                    }
-                }
-            }
+        for (int64_t b = 0; b < group.num_blocks; ++b, record += kFormat<kType>.record_bytes()) {
+            const QuantBlock* x[kRows];
+            repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r) + b; });
+            repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { simple_block<kRows, kType, kHigh>(record, strip + s, x, acc[s]); });
         }
-        TAKT_UNROLL
-        for (int s = 0; s < kStripsPerPass; ++s) {
-            TAKT_UNROLL
-            for (int r = 0; r < kRows; ++r) store(out + static_cast<size_t>(r) * out_stride + (strip + s) * 16, acc[s][r]);
-        }
+        repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
+            repeat<kRows>([&](auto r) TAKT_INLINE {
+                store(out + static_cast<size_t>(r) * out_stride + (strip + s) * 16, acc[s][r]);
+            });
+        });
     }
 }
 
 template <int kRows, DType kType>
 void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
-    constexpr PackedFormat f = packed_format(kType);
-    if constexpr (f.twos || f.ones || f.header_bytes > 0) {
+    if constexpr (kFormat<kType>.twos || kFormat<kType>.ones || kFormat<kType>.header_bytes > 0) {
         product_planes_tile<kRows, kType>(group, x, row, out, out_stride);
     } else {
-        product_simple_tile<kRows, kType>(group, x, row, out, out_stride);
+        if (x.bytes_only) return product_simple_tile<kRows, kType, false>(group, x, row, out, out_stride);
+        product_simple_tile<kRows, kType, true>(group, x, row, out, out_stride);
     }
 }
 

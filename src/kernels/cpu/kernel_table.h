@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/packed_format.h"
 #include "kernels/device_factory.h"
 #include "kernels/dtype.h"
 
@@ -15,14 +16,22 @@ constexpr int kTilePositions = 64;     ///< attention tiles begin at absolute mu
 constexpr int kChunkPositions = 256;   ///< a chunk's softmax starts afresh; chunks are merged in order
 constexpr int kMaxHeadDim = 256;
 
-/// Rows of activations, quantised: integers in blocks of 32 with one scale a block.
+/// 32 quantised activations of one row, with what a product needs of them beside: one address a row and block.
+struct QuantBlock {
+    int16_t values[kBlockColumns];   // for the path's own products: int16, each four as 0 2 1 3, or int8 planes low[32], high[32]
+    float scale = 0.0f;
+    float scaled_sum = 0.0f;         // scale x sum of the integers
+    int32_t sum = 0;
+    int32_t half_sum = 0;            // of the first 16 columns
+};
+
+/// Rows of activations, quantised by the path that multiplies them: integers in blocks of 32 with one scale a block.
 struct QuantRows {
-    int16_t* values = nullptr;      // [row][blocks][32], each four as 0 2 1 3
-    float* scales = nullptr;        // [row][blocks]
-    float* scaled_sums = nullptr;   // [row][blocks]: scale x sum of the integers
-    int32_t* sums = nullptr;        // [row][blocks]
-    int32_t* half_sums = nullptr;   // [row][blocks]: of the first 16 columns
+    QuantBlock* blocks = nullptr;    // [row][num_blocks]
     int64_t num_blocks = 0;
+    bool bytes_only = false;         // all integers fit 8 bits: the high plane is zero
+
+    [[nodiscard]] const QuantBlock* row(int64_t r) const { return blocks + r * num_blocks; }
 };
 
 /// One group of 32 output rows of a packed matrix.
@@ -60,8 +69,7 @@ struct KernelTable {
     const char* name;
     int max_tile_rows;
     /// x[cols] to integers of at most `limit`; missing columns of the last block are 0.
-    void (*quantise)(const float* x, int64_t cols, int limit, int16_t* values, float* scales, float* scaled_sums, int32_t* sums,
-                     int32_t* half_sums);
+    void (*quantise)(const float* x, int64_t cols, int limit, QuantBlock* out);
     /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
     void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
     /// The same in float32 against dequantised weights, any type. `x` rows of x_stride floats, padded with zeros to whole blocks.

@@ -3,6 +3,7 @@
 #include "kernels/cpu/lanes_avx2.h"
 
 #include "kernels/cpu/kernel_attention.h"
+#include "kernels/cpu/kernel_dots_pairs.h"
 #include "kernels/cpu/kernel_product.h"
 
 namespace takt::cpu {

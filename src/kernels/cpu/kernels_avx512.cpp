@@ -3,6 +3,7 @@
 #include "kernels/cpu/lanes_avx512.h"
 
 #include "kernels/cpu/kernel_attention.h"
+#include "kernels/cpu/kernel_dots_quads.h"
 #include "kernels/cpu/kernel_product.h"
 
 namespace takt::cpu {

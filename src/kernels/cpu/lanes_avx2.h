@@ -153,13 +153,13 @@ TAKT_LANES int32_t reduce_add(Ints x) {
 /// The values must fit: the packing instruction saturates.
 TAKT_LANES __m256i pack_words(Ints x) { return _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8); }
 TAKT_LANES void store_i16(void* p, Ints x) { _mm256_storeu_si256(static_cast<__m256i*>(p), pack_words(x)); }
-TAKT_LANES void store_i8(void* p, Ints x) {
-    const __m256i words = pack_words(x);
-    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128(static_cast<__m128i*>(p), bytes);
-}
 /// Swaps the middle two of every four lanes.
 TAKT_LANES Ints swap_middle(Ints x) { return {_mm256_shuffle_epi32(x.a, 0xd8), _mm256_shuffle_epi32(x.b, 0xd8)}; }
+/// The integers of a QuantBlock as this path multiplies them.
+TAKT_LANES void store_quants(int16_t* values, Ints first, Ints second) {
+    store_i16(values, swap_middle(first));
+    store_i16(values + 16, swap_middle(second));
+}
 
 template <int n>
 TAKT_LANES __m256i shift(__m256i x) {
@@ -192,9 +192,6 @@ TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) {
     asm("" : "+x"(r.a), "+x"(r.b));
     return r;
 }
-/// AVX2 has no exact byte product: 8-bit activations take the 16-bit path there, with the same exact sums.
-constexpr bool kHasQuads = false;
-
 TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 #define TAKT_LANES inline __attribute__((always_inline))
 
 constexpr int kStripsPerPass = 2;   // strips of 16 output rows that a product keeps in registers at once
-constexpr int kMaxTileRows = 6;     // 12 integer and 12 float accumulators, 2 weights, a broadcast
+constexpr int kMaxTileRows = 6;     // 12 integer and 12 float accumulators, 2 weights, constants
 
 struct Lanes {
     __m512 v;
@@ -102,12 +102,18 @@ TAKT_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 TAKT_LANES Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
 TAKT_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 TAKT_LANES int32_t reduce_add(Ints a) { return _mm512_reduce_add_epi32(a.v); }
-TAKT_LANES void store_i16(void* p, Ints a) {
-    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v));
+/// Splits 256 * high + low, both in [-128, 127]: low to p[0..16), high to p[32..48).
+TAKT_LANES void store_planes(uint8_t* p, Ints a) {
+    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 32), _mm512_cvtepi32_epi8(high));
 }
-/// Swaps the middle two of every four lanes.
-TAKT_LANES Ints swap_middle(Ints a) { return {_mm512_shuffle_epi32(a.v, _MM_PERM_DBCA)}; }
-TAKT_LANES void store_i8(void* p, Ints a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
+/// The integers of a QuantBlock as this path multiplies them: two planes of bytes.
+TAKT_LANES void store_quants(int16_t* values, Ints first, Ints second) {
+    auto* planes = reinterpret_cast<uint8_t*>(values);
+    store_planes(planes, first);
+    store_planes(planes + 16, second);
+}
 
 /// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.
 template <int n>
@@ -132,11 +138,14 @@ TAKT_LANES Ints broadcast_word(const void* p) {
     __builtin_memcpy(&word, p, sizeof word);
     return {_mm512_set1_epi32(word)};
 }
-/// acc + the products of the two int16 of each lane.
-TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) { return {_mm512_dpwssd_epi32(acc.v, w.v, x.v)}; }
-/// acc + the products of the four uint8 (w) and int8 (x) of each lane.
-TAKT_LANES Ints dot_quads(Ints acc, Ints w, Ints x) { return {_mm512_dpbusd_epi32(acc.v, w.v, x.v)}; }
-constexpr bool kHasQuads = true;
+/// acc + the products of the four uint8 (w) and int8 (at x, the same for all) of each lane. Written out, since compilers keep the
+/// broadcasts of one strip for the next and spill them: more loads than before, and stores.
+TAKT_LANES Ints dot_quads(Ints acc, Ints w, const void* x) {
+    using Word = int32_t __attribute__((may_alias));
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(w.v), "m"(*static_cast<const Word*>(x)));
+    return acc;
+}
+TAKT_LANES Ints shift_left_8(Ints a) { return {_mm512_slli_epi32(a.v, 8)}; }
 
 TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 

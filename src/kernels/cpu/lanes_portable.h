@@ -135,13 +135,15 @@ TAKT_LANES int32_t reduce_add(Ints a) {
 TAKT_LANES void store_i16(void* p, Ints a) {
     for (int i = 0; i < 16; i++) static_cast<int16_t*>(p)[i] = static_cast<int16_t>(a.v[i]);
 }
-TAKT_LANES void store_i8(void* p, Ints a) {
-    for (int i = 0; i < 16; i++) static_cast<int8_t*>(p)[i] = static_cast<int8_t>(a.v[i]);
-}
 /// Swaps the middle two of every four lanes.
 TAKT_LANES Ints swap_middle(Ints a) {
     constexpr int order[4] = {0, 2, 1, 3};
     return map_int([&](int i) { return a.v[(i & ~3) + order[i & 3]]; });
+}
+/// The integers of a QuantBlock as this path multiplies them.
+TAKT_LANES void store_quants(int16_t* values, Ints first, Ints second) {
+    store_i16(values, swap_middle(first));
+    store_i16(values + 16, swap_middle(second));
 }
 /// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.
 template <int n>
@@ -172,8 +174,6 @@ TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) {
         return acc.v[i] + low + high;
     });
 }
-constexpr bool kHasQuads = false;
-
 TAKT_LANES void prefetch(const void* p) { __builtin_prefetch(p); }
 
 }  // namespace

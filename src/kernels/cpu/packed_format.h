@@ -75,6 +75,9 @@ constexpr PackedFormat packed_format(DType t) {
     }
 }
 
+template <DType t>
+inline constexpr PackedFormat kFormat = packed_format(t);
+
 /// Blocks of 32 columns that `cols` columns take (the last one padded with zeros).
 constexpr int64_t num_blocks(int64_t cols) { return (cols + kBlockColumns - 1) / kBlockColumns; }
 

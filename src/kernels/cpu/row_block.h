@@ -27,27 +27,15 @@ public:
     /// Bytes of scratch for `rows` rows of `cols` columns.
     static size_t bytes(int64_t rows, int64_t cols) {
         const auto blocks = static_cast<size_t>(num_blocks(cols));
-        const size_t per_row = blocks * (kBlockColumns * (sizeof(int16_t) + sizeof(float)) + 2 * sizeof(float) + 2 * sizeof(int32_t));
-        return static_cast<size_t>(rows) * per_row + 6 * 64;
+        return static_cast<size_t>(rows) * blocks * (kBlockColumns * sizeof(float) + sizeof(QuantBlock)) + 2 * 64;
     }
 
     RowBlock(void* memory, int64_t rows, int64_t cols, CpuArithmetic arithmetic, const KernelTable& kernels)
         : kernels_(kernels), cols_(cols), arithmetic_(arithmetic) {
-        const int64_t blocks = num_blocks(cols);
-        auto* p = static_cast<uint8_t*>(memory);
-        auto take = [&](size_t n) {
-            uint8_t* at = p;
-            p += (n + 63) / 64 * 64;
-            return at;
-        };
-        const auto count = static_cast<size_t>(rows * blocks);
-        floats_ = reinterpret_cast<float*>(take(count * kBlockColumns * sizeof(float)));
-        quant_.values = reinterpret_cast<int16_t*>(take(count * kBlockColumns * sizeof(int16_t)));
-        quant_.scales = reinterpret_cast<float*>(take(count * sizeof(float)));
-        quant_.scaled_sums = reinterpret_cast<float*>(take(count * sizeof(float)));
-        quant_.sums = reinterpret_cast<int32_t*>(take(count * sizeof(int32_t)));
-        quant_.half_sums = reinterpret_cast<int32_t*>(take(count * sizeof(int32_t)));
-        quant_.num_blocks = blocks;
+        quant_.num_blocks = num_blocks(cols);
+        quant_.bytes_only = arithmetic == CpuArithmetic::int8;
+        floats_ = static_cast<float*>(memory);
+        quant_.blocks = reinterpret_cast<QuantBlock*>(floats_ + rows * quant_.num_blocks * kBlockColumns);
     }
 
     [[nodiscard]] float* float_row(int64_t row) { return floats_ + row * quant_.num_blocks * kBlockColumns; }
@@ -65,9 +53,7 @@ public:
         }
         if (arithmetic_ != CpuArithmetic::int16 && arithmetic_ != CpuArithmetic::int8) return;
         const int limit = arithmetic_ == CpuArithmetic::int8 ? 127 : 32639;
-        const int64_t at = row * quant_.num_blocks;
-        kernels_.quantise(out, cols_, limit, quant_.values + at * kBlockColumns, quant_.scales + at, quant_.scaled_sums + at,
-                          quant_.sums + at, quant_.half_sums + at);
+        kernels_.quantise(out, cols_, limit, quant_.blocks + row * quant_.num_blocks);
     }
     /// out[r][0..32) = rows x group, for rows [row, row + count). Cut into balanced tiles.
     void multiply(const PackedGroup& group, int64_t row, int64_t count, float* out, size_t out_stride) {
