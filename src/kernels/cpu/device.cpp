@@ -1,8 +1,6 @@
 // Memory and capabilities of the CPU device; what is forwarded to the arithmetic.
 #include "kernels/cpu/device.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +16,6 @@ namespace takt::cpu {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr uint8_t kPoison = 0xA5;
 
 // Roofline guesses of one core for a cold cost model; the first steps correct them.
@@ -43,8 +40,6 @@ DeviceCaps make_caps(CpuIsa isa, int32_t num_threads) {
     caps.launch_seconds = 2e-5;
     return caps;
 }
-
-size_t alignment(size_t bytes) { return bytes >= kHugePageBytes ? kHugePageBytes : kLineBytes; }
 
 }  // namespace
 
@@ -75,22 +70,19 @@ void CpuDevice::memory(uint64_t* free_bytes, uint64_t* total_bytes) { host_memor
 Result<Buffer> CpuDevice::alloc(size_t bytes, MemoryKind kind) {
     if (num_capturing_ > 0) return Error{"memory cannot be allocated while a stream is being captured"};
     if (bytes == 0) return Error{"an allocation of 0 bytes was asked for"};
-    const size_t align = alignment(bytes);
-    if (bytes > SIZE_MAX - align) return Error{"an allocation of " + std::to_string(bytes) + " bytes is too large"};
-    const size_t rounded = (bytes + align - 1) / align * align;
-    void* data = std::aligned_alloc(align, rounded);
+    if (bytes > SIZE_MAX - kLineBytes) return Error{"an allocation of " + std::to_string(bytes) + " bytes is too large"};
+    void* data = bytes >= kHugePageBytes ? allocate_huge(bytes)
+                 : Slabs::serves(bytes)  ? slabs_.take(bytes)
+                                         : std::aligned_alloc(kLineBytes, (bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
     if (data == nullptr) return Error{"the host has no " + std::to_string(bytes) + " bytes of memory left"};
-#ifdef MADV_HUGEPAGE
-    if (align == kHugePageBytes) madvise(data, rounded, MADV_HUGEPAGE);
-#endif
     if (options_.manual) std::memset(data, kPoison, bytes);
     allocations_.add(data, bytes, kind);
     return Buffer(this, data, bytes, kind);
 }
 
-void CpuDevice::free(void* data, size_t, MemoryKind) {
+void CpuDevice::free(void* data, size_t bytes, MemoryKind) {
     allocations_.remove(data);
-    std::free(data);
+    if (!Slabs::serves(bytes) || !slabs_.give(data)) std::free(data);
 }
 
 Result<std::unique_ptr<Stream>> CpuDevice::stream(int priority) {

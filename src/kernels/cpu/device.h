@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/allocations.h"
+#include "kernels/cpu/slabs.h"
 #include "kernels/cpu/stream.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
@@ -63,6 +64,7 @@ private:
     CpuIsa isa_;
     DeviceCaps caps_;
     Allocations allocations_;
+    Slabs slabs_;
     std::unique_ptr<ThreadPool> pool_;
     int num_capturing_ = 0;                    // engine thread only
     uint32_t next_stream_id_ = 1;              // engine thread only
