@@ -17,7 +17,7 @@ base_packages() {
     local boost=1.81
     if [ -r /etc/os-release ] && (. /etc/os-release && [ "${ID:-}" = ubuntu ]); then boost=1.83; fi
     printf '%s\n' g++ meson ninja-build pkg-config ccache lld python3 python3-venv ca-certificates \
-        "libboost$boost-dev" "libboost-json$boost-dev" libtomlplusplus-dev libpcre2-dev libcli11-dev catch2
+        "libboost$boost-dev" "libboost-json$boost-dev" libtomlplusplus-dev libpcre2-dev libcli11-dev libssl-dev libedit-dev catch2
 }
 
 # What the tests need beside that: they build the example with CMake too.
@@ -33,6 +33,11 @@ clang_packages() {
     printf '%s\n' clang "libclang-rt-$version-dev"
 }
 
+# What the long tests need beside that: the page's browser. Ubuntu's is no Debian package; there those tests are skipped.
+browser_packages() {
+    if [ -r /etc/os-release ] && (. /etc/os-release && [ "${ID:-}" = debian ]); then printf '%s\n' chromium; fi
+}
+
 # Prints those of its arguments that dpkg does not know as installed.
 missing_packages() {
     local package
@@ -44,7 +49,7 @@ missing_packages() {
 # Installs the named packages unless all are there. The only step that needs root.
 install_packages() {
     if ! have apt-get || ! have dpkg-query; then
-        say "no apt-get here: expecting a C++20 compiler, Meson, Ninja, Boost 1.81+ with JSON, toml++, PCRE2, CLI11, Catch2"
+        say "no apt-get here: expecting a C++20 compiler, Meson, Ninja, Boost 1.81+ with JSON, toml++, PCRE2, OpenSSL, libedit, CLI11, Catch2"
         return
     fi
     local missing sudo=
@@ -75,7 +80,8 @@ ensure_venv() {
 
 # Installs a requirements file into build/venv, once for each content of the file.
 ensure_requirements() {
-    local stamp=$VENV/.installed-requirements
+    local stamp
+    stamp=$VENV/.installed-$(basename "$1" .txt)
     ensure_venv
     cmp -s "$1" "$stamp" && return
     say "installing Python packages from ${1#"$TAKT_ROOT"/}"

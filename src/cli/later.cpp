@@ -1,7 +1,6 @@
 // Commands that the contract names and this version does not have: they say so and exit as wrong usage.
 #include <cstdio>
 
-#include "cli/bench.h"
 #include "cli/command.h"
 
 namespace takt::cli {
@@ -14,10 +13,6 @@ int not_available(const char* command) {
 }
 
 }  // namespace
-
-int bench(const BenchOptions&) { return not_available("bench"); }
-
-int chat(const ChatOptions&) { return not_available("chat"); }
 
 int simulate(const SimulateOptions&) { return not_available("simulate"); }
 

@@ -10,7 +10,7 @@
 #include <exception>
 #include <functional>
 
-#include "cli/bench.h"
+#include "cli/bench/options.h"
 
 namespace takt::cli {
 
@@ -92,23 +92,33 @@ void add_quantize(CLI::App& program, QuantizeOptions& options, Choice& choice) {
 
 void add_bench(CLI::App& program, BenchOptions& options, Choice& choice) {
     CLI::App& app = *program.add_subcommand("bench", "load a server and measure it");
-    app.add_option("--url", options.url, "ws://HOST:PORT/v1/stream or http://HOST:PORT/v1");
+    app.add_option("--url", options.urls, "ws://HOST:PORT/v1/stream or http://HOST:PORT/v1; several are measured in turn")
+        ->expected(1)
+        ->take_all();
+    app.add_option("--api", options.api, "http: completions (token ids) or chat (words)")->check(CLI::IsMember({"completions", "chat"}));
     app.add_option("--concurrency", options.concurrency, "closed loop: this many at once; a list is a sweep")->delimiter(',');
     app.add_option("--requests", options.num_requests, "requests a point")->check(CLI::Range(1, 1000000));
     app.add_option("--rate", options.rate, "open loop: arrivals a second")->check(CLI::Range(1e-6, 1e6));
     app.add_option("--arrivals", options.arrivals, "poisson or fixed")->check(CLI::IsMember({"poisson", "fixed"}));
     app.add_option("--trace", options.trace, "open loop: arrivals of a recorded trace");
-    app.add_option("--seconds", options.seconds, "of the trace, at most")->check(CLI::Range(0.001, 1e7));
+    app.add_option("--time-scale", options.time_scale, "of the trace: 2 sends twice as fast")->check(CLI::Range(1e-3, 1e6));
+    app.add_option("--seconds", options.seconds, "open loop: arrivals of this long at most")->check(CLI::Range(0.001, 1e7));
     app.add_option("--scenario", options.scenario, "insert: a long prompt beside short streams")->check(CLI::IsMember({"insert"}));
     app.add_option("--streams", options.num_streams, "short streams of the insertion")->check(CLI::Range(1, 100000));
     app.add_option("--insert-tokens", options.insert_tokens, "length of the inserted prompt")->check(CLI::Range(1, 10000000));
     app.add_option("--prompt-tokens", options.prompt_tokens, "length of a prompt")->check(CLI::Range(1, 10000000));
-    app.add_option("--max-tokens", options.max_tokens, "tokens an answer")->check(CLI::Range(1, 10000000));
-    app.add_option("--itl-ms", options.itl_ms, "a gap longer than this is late")->check(CLI::Range(1e-3, 1e9));
-    app.add_option("--ttft-ms", options.ttft_ms, "a first token later than this misses")->check(CLI::Range(1e-3, 1e9));
+    app.add_option("--max-tokens", options.max_tokens, "tokens an answer (128; insertion 4096)")->check(CLI::Range(1, 10000000));
+    app.add_option("--repeat", options.repeat, "rounds; servers take turns")->check(CLI::Range(1, 1000));
+    app.add_option("--itl-ms", options.itl_ms, "a gap longer than this is late (40); asked of the server if given")
+        ->check(CLI::Range(1e-3, 1e9));
+    app.add_option("--itl-factor", options.itl_factor, "insertion: this many times the streams' own plain gap instead")
+        ->check(CLI::Range(0.01, 1e6));
+    app.add_option("--ttft-ms", options.ttft_ms, "a first token later than this misses (2000); asked of the server if given")
+        ->check(CLI::Range(1e-3, 1e9));
+    app.add_flag("--may-stop", options.may_stop, "answers may end before --max-tokens");
     app.add_option("--seed", options.seed, "of arrivals and prompts");
     app.add_option("--key", options.key, "bearer key");
-    app.add_option("--model", options.model, "model name for http");
+    app.add_option("--model", options.model, "model name for http (the first that the server names)");
     app.add_option("--json", options.json, "write the figures to this file");
     app.add_option("--plot", options.plot, "write the gaps over time to this SVG file");
     app.add_option("--profile", options.profile, "measure this device's step times into a file");

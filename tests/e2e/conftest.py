@@ -15,6 +15,10 @@ MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 SIM = ["--set", "device.kind=sim", "--set", "sim.scale=0"]
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: minutes, or a heavy installation; scripts/test --long")
+
+
 class Server:
     """One running program; `port` is known once it is ready."""
 
@@ -33,7 +37,7 @@ class Server:
 
     def _port(self):
         line = self.process.stdout.readline()
-        found = re.search(r"http://\S+:(\d+)", line)
+        found = re.search(r"https?://\S+:(\d+)", line)
         if not found:
             self.process.wait(10)
             raise AssertionError("no ready line: " + line + "".join(self.log))

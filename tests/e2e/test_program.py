@@ -1,6 +1,8 @@
 """The program: commands, exit codes, draining, keys."""
 import asyncio
 import hashlib
+import json
+import re
 import signal
 import socket
 import subprocess
@@ -92,7 +94,8 @@ def test_the_drain_has_an_end_and_cancels():
             return await finish(stream, "a")
     begin = time.monotonic()
     assert asyncio.run(asyncio.wait_for(body(), 30))[-1]["reason"] == "cancelled"
-    assert server.stop() == 0 and time.monotonic() - begin < 8
+    # Not stop(): a second signal while it ends would say 130.
+    assert server.process.wait(20) == 0 and time.monotonic() - begin < 8
 
 
 def test_a_second_signal_stops_at_once():
@@ -126,3 +129,29 @@ def test_keys(tmp_path):
     assert [status("/v1/models", key) for key in (None, "wrong", "secret-a", "secret-b")] == [401, 401, 200, 200]
     assert [status(path) for path in ("/", "/health", "/health/live", "/metrics")] == [200] * 4
     assert server.stop() == 0 and not any("secret" in line for line in server.log)
+
+
+def test_the_dashboard_names_only_series_that_are_there(sim):
+    text = (ROOT / "deploy/grafana.json").read_text()
+    assert json.loads(text)["panels"]
+    served = urllib.request.urlopen(sim.http + "/metrics", timeout=5).read().decode()
+    for name in set(re.findall(r"\b(?:takt|vllm):?_?[a-z_]+\b", text)) - {"takt"}:
+        assert f"# TYPE {re.sub('_(bucket|sum|count)$', '', name)} " in served, name
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_logs_have_a_line_a_request_with_its_id(log_format):
+    server = Server(*SIM, "--set", f"log.format={log_format}")
+    request = urllib.request.Request(server.http + "/v1/models", headers={"x-request-id": "mine-7"})
+    urllib.request.urlopen(request, timeout=5).read()
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(server.http + "/no%0Asuch%22path", timeout=5)
+    assert server.stop() == 0
+    lines = [line.rstrip("\n") for line in server.log]
+    if log_format == "json":
+        records = [json.loads(line) for line in lines if line.startswith("{")]
+        assert all({"time", "level", "component", "message"} <= set(record) for record in records)
+        lines = [record["message"] for record in records]
+    assert any("mine-7" in line and "200" in line for line in lines)
+    assert sum("404" in line and "suchpath" in line.replace("\\n", "").replace(" ", "").replace('"', "").replace("\n", "")
+               for line in lines) == 1

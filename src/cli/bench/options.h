@@ -9,20 +9,25 @@
 namespace takt::cli {
 
 struct BenchOptions {
-    std::string url = "ws://127.0.0.1:8480/v1/stream";
+    std::vector<std::string> urls;
+    std::string api = "completions";     ///< of an http server: completions (token ids) or chat (words)
     std::vector<int> concurrency;
     int num_requests = 64;
     std::optional<double> rate;
     std::string arrivals = "poisson";
     std::string trace;
+    double time_scale = 1;
     std::optional<double> seconds;
     std::string scenario;
     int num_streams = 8;
     int insert_tokens = 2000;
     int prompt_tokens = 128;
-    int max_tokens = 128;
-    double itl_ms = 40;
-    double ttft_ms = 2000;
+    std::optional<int> max_tokens;
+    int repeat = 1;
+    std::optional<double> itl_ms;
+    std::optional<double> itl_factor;
+    std::optional<double> ttft_ms;
+    bool may_stop = false;               ///< do not ask for ignore_eos
     std::uint64_t seed = 1;
     std::string key;
     std::string model;
@@ -31,6 +36,7 @@ struct BenchOptions {
     std::string profile;
 };
 
+/// @throws config_error for options that contradict each other, load_error when a server does not answer.
 int bench(const BenchOptions& options);
 
 }  // namespace takt::cli

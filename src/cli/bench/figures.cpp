@@ -1,0 +1,143 @@
+// Figures of a load run.
+#include "cli/bench/figures.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace takt::cli {
+
+void RequestSample::add_tokens(std::int64_t count, double now_s) {
+    if (count <= 0) return;
+    ++num_frames;
+    const bool first = !has_first();
+    if (first) first_s = now_s;
+    for (std::int64_t i = 0; i < count; ++i) {
+        if (first && i == 0) continue;
+        gaps.push_back({now_s, i == 0 ? (now_s - last_s) * 1e3 : 0.0});
+    }
+    last_s = now_s;
+    output_tokens += count;
+}
+
+Percentiles percentiles(std::vector<double> values) {
+    Percentiles out;
+    out.count = values.size();
+    if (values.empty()) return out;
+    std::sort(values.begin(), values.end());
+    const auto rank = [&](double p) {
+        const auto at = static_cast<std::size_t>(std::ceil(p * static_cast<double>(values.size()) - 1e-9));
+        return values[std::max<std::size_t>(at, 1) - 1];
+    };
+    out.p50 = rank(0.50);
+    out.p95 = rank(0.95);
+    out.p99 = rank(0.99);
+    out.max = values.back();
+    out.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+    return out;
+}
+
+namespace {
+
+Percentiles gap_percentiles(const std::vector<TokenGap>& gaps) {
+    std::vector<double> values;
+    values.reserve(gaps.size());
+    for (const TokenGap& gap : gaps) values.push_back(gap.gap_ms);
+    return percentiles(std::move(values));
+}
+
+double tpot_ms(const RequestSample& sample) {
+    return (sample.last_s - sample.first_s) * 1e3 / static_cast<double>(sample.output_tokens - 1);
+}
+
+}  // namespace
+
+Lateness lateness(const std::vector<TokenGap>& gaps, double itl_ms) {
+    Lateness out;
+    out.num_gaps = gaps.size();
+    if (gaps.empty()) return out;
+    std::size_t late = 0;
+    double over = 0;
+    for (const TokenGap& gap : gaps) {
+        if (gap.gap_ms <= itl_ms) continue;
+        ++late;
+        over += gap.gap_ms - itl_ms;
+    }
+    out.share = static_cast<double>(late) / static_cast<double>(gaps.size());
+    out.ms_per_1000_tokens = over / static_cast<double>(gaps.size()) * 1000;
+    return out;
+}
+
+PointFigures point_figures(const std::vector<RequestSample>& samples, const Targets& targets) {
+    PointFigures out;
+    out.num_requests = samples.size();
+    std::vector<double> ttft, tpot, lag;
+    std::vector<TokenGap> gaps;
+    double begin = std::numeric_limits<double>::infinity();
+    double end = -begin;
+    std::size_t good = 0, good_tpot = 0;
+    for (const RequestSample& sample : samples) {
+        begin = std::min(begin, sample.due_s);
+        end = std::max(end, sample.end_s);
+        lag.push_back((sample.sent_s - sample.due_s) * 1e3);
+        const bool done = sample.error.empty();
+        if (done) ++out.num_done;
+        if (!done) ++out.errors[sample.error];
+        out.output_tokens += sample.output_tokens;
+        out.num_frames += sample.num_frames;
+        gaps.insert(gaps.end(), sample.gaps.begin(), sample.gaps.end());
+        if (!sample.has_first()) continue;
+        out.prefill_tokens += sample.prompt_tokens;
+        ttft.push_back(sample.ttft_ms());
+        if (sample.output_tokens > 1) tpot.push_back(tpot_ms(sample));
+        const bool in_time = done && sample.ttft_ms() <= targets.ttft_ms;
+        if (in_time && lateness(sample.gaps, targets.itl_ms).share == 0) ++good;
+        if (in_time && (sample.output_tokens < 2 || tpot.back() <= targets.itl_ms)) ++good_tpot;
+    }
+    out.ttft_ms = percentiles(std::move(ttft));
+    out.tpot_ms = percentiles(std::move(tpot));
+    out.send_lag_ms = percentiles(std::move(lag));
+    out.itl_ms = gap_percentiles(gaps);
+    out.late = lateness(gaps, targets.itl_ms);
+    out.seconds = samples.empty() ? 0 : end - begin;
+    if (out.seconds <= 0) return out;
+    const auto rate = [&](auto count) { return static_cast<double>(count) / out.seconds; };
+    out.output_tokens_per_s = rate(out.output_tokens);
+    out.prefill_tokens_per_s = rate(out.prefill_tokens);
+    out.requests_per_s = rate(out.num_done);
+    out.goodput_per_s = rate(good);
+    out.goodput_tpot_per_s = rate(good_tpot);
+    out.goodput_share = static_cast<double>(good) / static_cast<double>(samples.size());
+    out.goodput_tpot_share = static_cast<double>(good_tpot) / static_cast<double>(samples.size());
+    return out;
+}
+
+InsertFigures insert_figures(const std::vector<InsertRound>& rounds, double itl_ms) {
+    InsertFigures out;
+    out.num_rounds = rounds.size();
+    std::vector<TokenGap> plain, during, inside;
+    std::vector<double> ttft;
+    for (const InsertRound& round : rounds) {
+        const double begin = round.inserted.sent_s;
+        const double end = round.inserted.has_first() ? round.inserted.first_s : round.inserted.end_s;
+        if (round.inserted.has_first()) ttft.push_back(round.inserted.ttft_ms());
+        out.inserted_tokens = std::max(out.inserted_tokens, round.inserted.prompt_tokens);
+        for (const RequestSample& stream : round.streams) {
+            if (!stream.has_first() || stream.last_s <= end) out.outlived = false;
+            for (const TokenGap& gap : stream.gaps) {
+                const double gap_begin = gap.end_s - gap.gap_ms / 1e3;
+                if (gap.end_s > round.plain_begin_s && gap.end_s <= round.settled_s) plain.push_back(gap);
+                if (gap.end_s > begin && gap_begin < end) during.push_back(gap);
+                if (gap.end_s > begin && gap.end_s <= end) inside.push_back(gap);
+            }
+        }
+    }
+    out.plain_itl_ms = gap_percentiles(plain);
+    out.itl_ms = gap_percentiles(during);
+    out.late = lateness(during, itl_ms);
+    out.late_inside = lateness(inside, itl_ms);
+    out.ttft_ms = percentiles(std::move(ttft));
+    if (out.ttft_ms.p50 > 0) out.prefill_tokens_per_s = static_cast<double>(out.inserted_tokens) / (out.ttft_ms.p50 / 1e3);
+    return out;
+}
+
+}  // namespace takt::cli

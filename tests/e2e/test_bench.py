@@ -1,0 +1,112 @@
+"""`takt bench` against a server of known delays, against takt itself, and used wrongly."""
+import json
+import signal
+import subprocess
+import time
+import xml.etree.ElementTree
+
+import pytest
+
+from conftest import PROGRAM, ROOT, Server
+from known_delays import GAP, LATE_GAP, TTFT, KnownDelays
+
+
+def bench(*arguments, timeout=60):
+    return subprocess.run([PROGRAM, "bench", *map(str, arguments)], capture_output=True, text=True, timeout=timeout, cwd=ROOT / "tests")
+
+
+@pytest.fixture(scope="module")
+def known():
+    server = KnownDelays()
+    yield server
+    server.stop()
+
+
+def near(found, milliseconds):
+    """Never early; how late depends on the machine, by far less than to the next known delay."""
+    return milliseconds * 1e3 - 2 < found < milliseconds * 1e3 * 1.5 + 10
+
+
+@pytest.mark.parametrize("door", ["ws", "http", "chat"])
+def test_known_delays_are_measured(known, door, tmp_path):
+    url = known.ws if door == "ws" else known.http
+    api = ["--api", "chat"] if door == "chat" else []
+    out = tmp_path / "figures.json"
+    result = bench("--url", url, *api, "--concurrency", "2,4", "--requests", 8, "--max-tokens", 12, "--prompt-tokens", 20,
+                   "--itl-ms", 100, "--json", out, "--plot", tmp_path / "plot.svg")
+    assert result.returncode == 0, result.stderr
+    points = json.loads(out.read_text())["points"]
+    assert [point["offered"] for point in points] == [2, 4]
+    for point in points:
+        assert point["done"] == point["requests"] == 8 and point["errors"] == {}
+        assert point["output_tokens"] == 8 * 12 and (door == "chat" or point["prefill_tokens"] == 8 * 20)
+        assert point["ttft_ms"]["count"] == 8 and near(point["ttft_ms"]["p50"], TTFT)
+        assert point["itl_ms"]["count"] == 8 * 11 and near(point["itl_ms"]["p50"], GAP)
+        assert near(point["itl_ms"]["p99"], LATE_GAP)
+        assert near(point["tpot_ms"]["p50"], (10 * GAP + LATE_GAP) / 11)
+        assert point["late"]["share"] == pytest.approx(1 / 11)
+        assert point["goodput_share"] == 0 and point["goodput_tpot_share"] == 1
+    assert points[1]["output_tokens_per_s"] > 1.5 * points[0]["output_tokens_per_s"]
+    assert "TTFT" in result.stdout and "4 at once" in result.stdout
+    assert xml.etree.ElementTree.parse(tmp_path / "plot.svg").getroot().tag.endswith("svg")
+
+
+def test_an_open_loop_sends_on_time_whatever_the_server_does(known, tmp_path):
+    out = tmp_path / "figures.json"
+    assert bench("--url", known.ws, "--rate", 40, "--arrivals", "fixed", "--requests", 20, "--max-tokens", 8, "--json", out).returncode == 0
+    point = json.loads(out.read_text())["points"][0]
+    # Each takes 0.4 s and one comes each 25 ms: were they sent one after the other this would take 8 s.
+    assert 0.8 < point["seconds"] < 4 and point["send_lag_ms"]["p50"] < 50
+    assert point["done"] == 20 and near(point["ttft_ms"]["p50"], TTFT)
+
+
+def test_refusals_are_counted_by_code(known, tmp_path):
+    out = tmp_path / "figures.json"
+    result = bench("--url", known.http, "--requests", 3, "--max-tokens", 13, "--json", out)
+    point = json.loads(out.read_text())["points"][0]
+    assert point["errors"] == {"queue_full": 3} and point["done"] == 0 and "3 queue_full" in result.stdout
+
+
+def test_the_insertion(tmp_path):
+    """A split prefill beside an unsplit one, in one run and against one promise."""
+    common = ["--set", "device.kind=sim", "--set", "sim.noise=0"]
+    split = Server(*common)
+    whole = Server(*common, "--set", "scheduler.policy=fixed-chunk", "--set", "scheduler.fixed_chunk_tokens=8192")
+    out = tmp_path / "figures.json"
+    result = bench("--url", split.ws, "--url", whole.ws, "--scenario", "insert", "--streams", 3, "--insert-tokens", 3000,
+                   "--itl-factor", 4, "--repeat", 2, "--json", out, "--plot", tmp_path / "plot.svg")
+    assert result.returncode == 0, result.stderr
+    one, other = json.loads(out.read_text())["points"]
+    for point in (one, other):
+        assert point["outlived"] and point["rounds"] == point["ttft_ms"]["count"] == 2 and point["inserted_tokens"] == 3000
+        assert point["plain_itl_ms"]["count"] >= 2 * 3 * 32 and point["itl_ms"]["count"] >= 6
+        assert point["promise_itl_ms"] == one["promise_itl_ms"] > 0
+    # The unsplit prefill puts one long gap into every stream.
+    assert other["late"]["share"] > 0.1 and other["itl_ms"]["max"] > one["itl_ms"]["max"]
+    assert split.stop() == 0 and whole.stop() == 0
+    for server in (split, whole):
+        assert not any("exception" in line for line in server.log)
+
+
+def test_both_doors_of_takt(sim, tmp_path):
+    out = tmp_path / "figures.json"
+    result = bench("--url", sim.ws, "--url", sim.http + "/v1", "--requests", 16, "--max-tokens", 10, "--repeat", 2, "--json", out)
+    assert result.returncode == 0, result.stderr
+    points = json.loads(out.read_text())["points"]
+    assert len(points) == 4 and all(p["done"] == 16 and p["output_tokens"] == 160 and p["prefill_tokens"] == 16 * 128 for p in points)
+
+
+def test_an_interrupt_ends_it_with_what_there_is(known):
+    process = subprocess.Popen([PROGRAM, "bench", "--url", known.ws, "--requests", "1000", "--max-tokens", "50"],
+                               stdout=subprocess.PIPE, text=True)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert "TTFT" in process.communicate(timeout=10)[0] and process.returncode == 130
+
+
+def test_wrong_use_says_so(known):
+    for arguments, code, words in ((["--url", "http://127.0.0.1:1/v1"], 1, "refused"), (["--url", "x"], 2, "--url"),
+                                   (["--rate", 1, "--concurrency", 2], 2, "one of"), (["--scenario", "other"], 2, "insert"),
+                                   (["--url", known.ws + "/none", "--itl-factor", 2], 2, "insert")):
+        result = bench(*arguments)
+        assert result.returncode == code and words in result.stderr, (arguments, result.stderr)
