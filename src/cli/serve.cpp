@@ -99,7 +99,7 @@ private:
     void print_ready(const ModelInfo& model) const {
         const std::string& host = config_.server.host;
         const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-        const std::string base = "http://" + shown + ":" + std::to_string(server_.port());
+        const std::string base = (server_.secure() ? "https://" : "http://") + shown + ":" + std::to_string(server_.port());
         std::printf("takt %s ready: %s on %s, %s\n", version(), model.name.c_str(), model.device.c_str(), base.c_str());
         std::printf("page: %s/\n", base.c_str());
         std::printf("try:  curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "

@@ -207,9 +207,6 @@ std::optional<Contradiction> find_contradiction(const Config& c) {
     if (c.server.tls_cert.empty() != c.server.tls_key.empty()) {
         return Contradiction{"server", "tls_cert", "tls_cert and tls_key go together"};
     }
-    if (!c.server.tls_cert.empty()) {
-        return Contradiction{"server", "tls_cert", "TLS is not available in this version"};
-    }
     if (c.device.activations == "float32" && c.kv.dtype != "auto" && c.kv.dtype != "f32") {
         return Contradiction{"kv", "dtype", "device.activations = \"float32\" needs f32, found \"" + c.kv.dtype + "\""};
     }

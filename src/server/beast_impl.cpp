@@ -1,2 +1,3 @@
-// The compiled part of Boost.Beast, once for the program (BOOST_BEAST_SEPARATE_COMPILATION). Nothing of takt here.
+// The compiled parts of Boost.Beast and of Asio over OpenSSL, once for the program. Nothing of takt here.
+#include <boost/asio/ssl/impl/src.hpp>
 #include <boost/beast/src.hpp>

@@ -1,7 +1,10 @@
 // One connection's requests, over Beast's HTTP parser. Server thread.
 #include "server/http_connection.h"
 
+#include <netinet/tcp.h>
+
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -32,11 +35,12 @@ constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
 constexpr auto kIdleSeconds = std::chrono::seconds(75);   // a kept-alive connection without a request
 constexpr double kBodyFactor = 6;                         // a body may take this many times header_seconds
 constexpr std::size_t kMaxRequestIdBytes = 128;
+constexpr auto kPeerCheck = std::chrono::milliseconds(200);
 
 class HttpConnection final : public Closable {
 public:
-    HttpConnection(ServerState& state, asio::ip::tcp::socket socket)
-        : state_(state), stream_(std::move(socket)) {
+    HttpConnection(ServerState& state, ClientStream stream)
+        : state_(state), stream_(std::move(stream)), watch_timer_(stream_.get_executor()) {
         beast::error_code ec;
         loopback_peer_ = stream_.socket().remote_endpoint(ec).address().is_loopback();
         if (ec) loopback_peer_ = false;
@@ -55,6 +59,7 @@ private:
     asio::awaitable<void> refuse_unread(beast::error_code ec);
     asio::awaitable<bool> serve_one(Parser& parser);
     asio::awaitable<void> watch(HttpExchange& exchange);
+    [[nodiscard]] bool peer_has_closed();
     asio::awaitable<void> become_websocket(UpgradeRequest request, HttpRequest plain);
     asio::awaitable<void> run_session(std::unique_ptr<BeastWsSocket> socket, HttpRequest plain);
     std::optional<HttpReply> refuse(HttpRequest& request, bool upgrade);
@@ -66,7 +71,8 @@ private:
     }
 
     ServerState& state_;
-    beast::tcp_stream stream_;
+    ClientStream stream_;
+    asio::steady_timer watch_timer_;
     beast::flat_buffer buffer_;
     bool loopback_peer_ = false;
     bool winding_down_ = false;
@@ -120,9 +126,7 @@ asio::awaitable<void> HttpConnection::refuse_unread(beast::error_code ec) {
                                                               : "not a valid HTTP request: " + ec.message());
     co_await exchange.reply(std::move(reply));
     // Read on for a moment: closing with unread bytes would reset the connection under the answer.
-    beast::error_code ignored;
-    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-    stream_.expires_after(std::chrono::seconds(1));
+    co_await stream_.finish();
     std::string rest(4096, '\0');
     for (int i = 0; i < 256; ++i) {
         auto read = co_await stream_.async_read_some(asio::buffer(rest), asio::as_tuple(asio::use_awaitable));
@@ -222,6 +226,13 @@ void HttpConnection::log_request(const HttpRequest& request, int status, std::ui
     state_.log(routine ? LogLevel::debug : LogLevel::info, line);
 }
 
+bool HttpConnection::peer_has_closed() {
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    if (getsockopt(stream_.socket().native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+    return info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_CLOSE;
+}
+
 asio::awaitable<void> HttpConnection::watch(HttpExchange& exchange) {
     auto waited = co_await stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
                                                        asio::as_tuple(asio::use_awaitable));
@@ -230,8 +241,14 @@ asio::awaitable<void> HttpConnection::watch(HttpExchange& exchange) {
     beast::error_code ec;
     const std::size_t count =
         stream_.socket().receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, ec);
-    // Bytes mean a pipelined request: a client that waits for this answer first.
-    if (count > 0 || ec == asio::error::would_block || ec == asio::error::try_again) co_return;
+    // Bytes: a pipelined request, or TLS's goodbye. The end of the stream lies behind them, unread, so that only the
+    // connection's state tells of it.
+    while (count > 0 && !peer_has_closed()) {
+        watch_timer_.expires_after(kPeerCheck);
+        auto slept = co_await watch_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+        if (std::get<0>(slept)) co_return;
+    }
+    if (ec == asio::error::would_block || ec == asio::error::try_again) co_return;
     exchange.gone = true;
     if (exchange.on_gone) exchange.on_gone();
 }
@@ -270,6 +287,7 @@ asio::awaitable<bool> HttpConnection::serve_one(Parser& parser) {
         co_await serve_http(state_, std::move(handed), exchange);
         beast::error_code ignored;
         stream_.socket().cancel(ignored);
+        watch_timer_.cancel();
         co_await watcher.empty();
     }
     log_request(request, exchange.status(), begin_ns);
@@ -312,6 +330,9 @@ asio::awaitable<void> HttpConnection::run_session(std::unique_ptr<BeastWsSocket>
 }
 
 asio::awaitable<void> HttpConnection::run() {
+    stream_.expires_after(seconds(state_.config.server.header_seconds));
+    const bool ready = co_await stream_.handshake();
+    if (!ready) co_return;
     for (bool first = true;; first = false) {
         idle_ = true;
         if (!first) {
@@ -325,16 +346,15 @@ asio::awaitable<void> HttpConnection::run() {
         const bool again = co_await serve_one(*parser);
         if (!again) break;
     }
-    if (!stream_.socket().is_open()) co_return;
-    beast::error_code ignored;
-    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    if (!stream_ || !stream_.socket().is_open()) co_return;
+    co_await stream_.finish();
     stream_.close();
 }
 
 }  // namespace
 
-asio::awaitable<void> serve_connection(ServerState& state, asio::ip::tcp::socket socket) {
-    HttpConnection connection(state, std::move(socket));
+asio::awaitable<void> serve_connection(ServerState& state, ClientStream stream) {
+    HttpConnection connection(state, std::move(stream));
     co_await connection.run();
 }
 

@@ -7,7 +7,7 @@
 
 namespace takt::server {
 
-HttpExchange::HttpExchange(boost::beast::tcp_stream& stream, bool http_1_0, bool head_only, HttpHeaders extra)
+HttpExchange::HttpExchange(ClientStream& stream, bool http_1_0, bool head_only, HttpHeaders extra)
     : stream_(stream), extra_(std::move(extra)), http_1_0_(http_1_0), head_only_(head_only) {}
 
 std::string_view status_text(int status) {

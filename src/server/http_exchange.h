@@ -1,9 +1,9 @@
 // HttpExchange: Exchange over one TCP stream: heads and chunks as bytes. Server thread.
 #pragma once
 
-#include <boost/beast/core/tcp_stream.hpp>
 #include <string>
 
+#include "server/client_stream.h"
 #include "server/http_message.h"
 
 namespace takt::server {
@@ -11,7 +11,7 @@ namespace takt::server {
 class HttpExchange final : public Exchange {
 public:
     /// `extra`: headers of every answer (request id, CORS). `stream` must outlive this.
-    HttpExchange(boost::beast::tcp_stream& stream, bool http_1_0, bool head_only, HttpHeaders extra);
+    HttpExchange(ClientStream& stream, bool http_1_0, bool head_only, HttpHeaders extra);
 
     asio::awaitable<bool> reply(HttpReply whole) override;
     asio::awaitable<bool> begin(HttpReply head) override;
@@ -27,7 +27,7 @@ private:
     asio::awaitable<bool> write(std::string bytes);
     std::string head_text(const HttpReply& reply, bool chunked);
 
-    boost::beast::tcp_stream& stream_;
+    ClientStream& stream_;
     HttpHeaders extra_;
     bool http_1_0_ = false;
     bool head_only_ = false;

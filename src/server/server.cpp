@@ -16,6 +16,7 @@
 #include "server/http_exchange.h"
 #include "server/server_state.h"
 #include "server/task_group.h"
+#include "server/tls_context.h"
 
 namespace takt::server {
 
@@ -35,9 +36,6 @@ void check_bind(const Config& config, bool insecure) {
                            ", which others can reach, and no [[tenant]] has a key; allowed with keys, on a loopback "
                            "address, or with --insecure");
     }
-    if (!server.tls_cert.empty() || !server.tls_key.empty()) {
-        throw config_error("server.tls_cert: not available in this version; put a TLS proxy in front");
-    }
 }
 
 }  // namespace
@@ -46,6 +44,7 @@ class Server::Impl {
 public:
     Impl(asio::io_context& io, Config config, const Environment& environment)
         : state(io, std::move(config), environment),
+          tls(make_tls_context(state.config.server)),
           acceptor(io),
           tasks(io.get_executor(), [this](std::exception_ptr problem) { report(problem); }) {
         state.started_unix = unix_seconds();
@@ -62,6 +61,7 @@ public:
     [[nodiscard]] std::string refusal_of(const asio::ip::address& address) const;
 
     ServerState state;
+    std::unique_ptr<asio::ssl::context> tls;      // null: plain HTTP
     tcp::acceptor acceptor;
     TaskGroup tasks;
     std::map<asio::ip::address, int> by_address;
@@ -163,7 +163,8 @@ asio::awaitable<void> Server::Impl::serve(tcp::socket socket, asio::ip::address 
     ++by_address[address];
     std::exception_ptr problem;
     try {
-        co_await serve_connection(state, std::move(socket));
+        ClientStream stream(std::move(socket), tls.get());
+        co_await serve_connection(state, std::move(stream));
     } catch (...) {
         problem = std::current_exception();
     }
@@ -214,6 +215,8 @@ void Server::set_engine(Engine engine) {
     impl_->state.engine = std::move(engine);
     impl_->state.model_name = impl_->state.engine.model().name;
 }
+
+bool Server::secure() const { return impl_->tls != nullptr; }
 
 bool Server::device_lost() const { return impl_->state.engine && impl_->state.engine.health().device_lost; }
 

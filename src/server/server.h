@@ -15,7 +15,8 @@ namespace takt::server {
 
 class Server {
 public:
-    /// @throws config_error for keys that cannot be read, a bind that needs --insecure, limits beyond the system's.
+    /// @throws config_error for keys that cannot be read, a bind that needs --insecure, limits beyond the system's; load_error for a
+    /// certificate or key that cannot be used.
     Server(asio::io_context& io, Config config, const Environment& environment, bool insecure);
     ~Server();
     Server(const Server&) = delete;
@@ -26,6 +27,8 @@ public:
     [[nodiscard]] int port() const;
     /// From now on requests are served.
     void set_engine(Engine engine);
+    /// Whether it speaks TLS.
+    [[nodiscard]] bool secure() const;
     [[nodiscard]] bool device_lost() const;
 
     /// Stops accepting, lets what runs end for drain_seconds, cancels the rest, closes every connection.

@@ -17,7 +17,7 @@ constexpr auto kHandshakeTimeout = std::chrono::seconds(10);
 
 class Socket final : public BeastWsSocket {
 public:
-    explicit Socket(beast::tcp_stream stream) : ws_(std::move(stream)) {}
+    explicit Socket(ClientStream stream) : ws_(std::move(stream)) {}
 
     asio::awaitable<bool> accept(UpgradeRequest request, Options options) override {
         configure(options);
@@ -50,7 +50,7 @@ public:
     void abort() override { beast::get_lowest_layer(ws_).close(); }
 
     asio::any_io_executor executor() const override {
-        return const_cast<websocket::stream<beast::tcp_stream>&>(ws_).get_executor();
+        return const_cast<websocket::stream<ClientStream>&>(ws_).get_executor();
     }
 
 private:
@@ -75,12 +75,12 @@ private:
         ws_.text(true);
     }
 
-    websocket::stream<beast::tcp_stream> ws_;
+    websocket::stream<ClientStream> ws_;
 };
 
 }  // namespace
 
-std::unique_ptr<BeastWsSocket> make_ws_socket(beast::tcp_stream stream) {
+std::unique_ptr<BeastWsSocket> make_ws_socket(ClientStream stream) {
     return std::make_unique<Socket>(std::move(stream));
 }
 

@@ -1,13 +1,13 @@
 // The Beast WebSocket behind WsSocket. Created by http_connection.cpp from the connection's stream and the upgrade request.
 #pragma once
 
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <memory>
 #include <string>
 
+#include "server/client_stream.h"
 #include "server/ws_socket.h"
 
 namespace takt::server {
@@ -27,6 +27,6 @@ public:
     virtual asio::awaitable<bool> accept(UpgradeRequest request, Options options) = 0;
 };
 
-std::unique_ptr<BeastWsSocket> make_ws_socket(boost::beast::tcp_stream stream);
+std::unique_ptr<BeastWsSocket> make_ws_socket(ClientStream stream);
 
 }  // namespace takt::server

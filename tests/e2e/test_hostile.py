@@ -1,0 +1,200 @@
+"""Clients that are slow, broken or hostile: each harms nobody else and leaves nothing behind."""
+import asyncio
+import json
+import random
+import socket
+import struct
+import time
+
+import pytest
+
+from conftest import SIM, Server
+from frames import connect, finish, receive, send
+from test_http import call, raw
+
+
+@pytest.fixture(scope="module")
+def strict():
+    """Short limits, so that what runs into them does so soon."""
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=0.2", "--set", "server.header_seconds=1", "--set", "server.ping_seconds=0.5",
+                    "--set", "server.max_connections=600", "--set", "server.max_message_kib=64")
+    yield server
+    assert server.stop() == 0
+    assert not any("exception" in line for line in server.log)
+
+
+def clean(server, connections=0):
+    """Everything that anybody held is given back. One connection is the scraper's own."""
+    server.wait_for("takt_requests_running", 0, 10)
+    server.wait_for("takt_requests_waiting", 0)
+    server.wait_for("takt_kv_blocks_used", 0)
+    server.wait_for("takt_connections", connections + 1)
+
+
+def reset(connection):
+    """Closes with a reset instead of a farewell."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def open_socket(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+
+
+def masked(text):
+    data = text.encode()
+    head = bytes([0x81, 0x80 | len(data)]) if len(data) < 126 else bytes([0x81, 0x80 | 126]) + struct.pack(">H", len(data))
+    return head + b"\0\0\0\0" + data
+
+
+UPGRADE = (b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+           b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+GENERATE = {"type": "generate", "id": "a", "prompt": "x" * 40, "max_tokens": 3000, "ignore_eos": True}
+
+
+def test_heads_that_come_a_byte_at_a_time_run_out_of_time_and_hinder_nobody(strict):
+    slow = [open_socket(strict) for _ in range(200)]
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    begin = time.monotonic()
+    for index in range(12):
+        for connection in slow:
+            try:
+                connection.send(head[index:index + 1])
+            except OSError:
+                pass
+        assert call(strict, "/health/live")[0] == 200
+        time.sleep(0.1)
+    for connection in slow:
+        assert connection.recv(100) == b""
+    assert time.monotonic() - begin < 6
+    for connection in slow:
+        connection.close()
+    clean(strict)
+
+
+def test_a_body_that_never_comes_runs_out_of_time(strict):
+    connection = open_socket(strict)
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+    connection.settimeout(15)
+    begin = time.monotonic()
+    assert not connection.recv(100).startswith(b"HTTP/1.1 200")
+    assert 3 < time.monotonic() - begin < 12
+    connection.close()
+    clean(strict)
+
+
+def test_a_reset_at_every_byte_of_a_request(strict):
+    body = json.dumps({"prompt": "x", "max_tokens": 3000, "ignore_eos": True, "stream": True}).encode()
+    exchanges = [b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+                 UPGRADE + masked(json.dumps(GENERATE)) + masked('{"type":"cancel","id":"a"}')]
+    for bytes_ in exchanges:
+        for cut in range(len(bytes_) + 1):
+            connection = open_socket(strict)
+            connection.sendall(bytes_[:cut])
+            if cut % 3 == 0:
+                time.sleep(0.001)
+            reset(connection)
+    clean(strict)
+    assert call(strict, "/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
+
+
+def test_a_reset_at_every_moment_of_a_stream(strict):
+    chance = random.Random(5)
+    for _ in range(150):
+        connection = open_socket(strict)
+        connection.sendall(UPGRADE)
+        for index in range(3):
+            connection.sendall(masked(json.dumps({**GENERATE, "id": str(index)})))
+        connection.settimeout(chance.random() * 0.03 + 0.001)
+        try:
+            while connection.recv(4096):
+                pass
+        except TimeoutError:
+            pass
+        reset(connection) if chance.random() < 0.5 else connection.close()
+    clean(strict)
+
+
+def test_a_websocket_that_answers_no_ping_is_let_go(strict):
+    connection = open_socket(strict)
+    connection.sendall(UPGRADE + masked(json.dumps(GENERATE)))
+    connection.settimeout(10)
+    begin = time.monotonic()
+    seen = b""
+    try:
+        while piece := connection.recv(65536):
+            seen += piece
+    except ConnectionError:
+        pass
+    assert b"\x89\x00" in seen and time.monotonic() - begin < 8
+    connection.close()
+    clean(strict)
+
+
+def test_a_client_that_does_not_read_is_paused_and_others_go_on(strict):
+    async def body():
+        async with connect(strict) as other:
+            stalled = open_socket(strict)
+            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stalled.sendall(UPGRADE)
+            for index in range(4):
+                stalled.sendall(masked(json.dumps({**GENERATE, "id": "s" * 50 + str(index), "max_tokens": 100000, "echo_tokens": True,
+                                                   "logprobs": 20})))
+            await send(other, **{**GENERATE, "max_tokens": 500})
+            frames = await finish(other, "a")
+            assert frames[-1]["usage"]["completion_tokens"] == 500
+            reset(stalled)
+    asyncio.run(asyncio.wait_for(body(), 60))
+    clean(strict)
+
+
+def test_connections_beyond_the_limit_are_told_so(strict):
+    held = [open_socket(strict) for _ in range(600)]
+    strict_answer = raw(strict, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", 2)
+    assert strict_answer.startswith(b"HTTP/1.1 503") and b"max_connections" in strict_answer and b"Retry-After" in strict_answer
+    more = [open_socket(strict) for _ in range(1000)]
+    for connection in held + more:
+        connection.close()
+    time.sleep(0.2)
+    clean(strict)
+
+
+def test_one_address_has_its_limit():
+    server = Server(*SIM, "--set", "server.max_connections_per_address=5")
+    held = [open_socket(server) for _ in range(5)]
+    assert b"max_connections_per_address" in raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", 2)
+    held.pop().close()
+    server.wait_for("takt_connections", 5)
+    for connection in held:
+        connection.close()
+    assert server.stop() == 0
+
+
+def test_mutated_frames_never_end_the_socket_or_a_neighbour(strict):
+    """JSON with its parts exchanged: each frame is answered or taken, and the stream beside them goes on."""
+    chance = random.Random(3)
+    values = [None, True, -1, 0, 1.5, 1e308, 2**63, "", "x", "\ud83d\ude00", [], {}, [[]], ["a"], [1], {"a": {}}, "a" * 300]
+    names = ["type", "id", "prompt", "messages", "tokens", "max_tokens", "temperature", "top_p", "stop", "seed", "logit_bias", "credit",
+             "tools", "logprobs", "class", "deadline_ms", "echo_tokens", "none"]
+
+    async def body():
+        async with connect(strict) as stream:
+            await send(stream, **{**GENERATE, "id": "steady", "max_tokens": 400})
+            for index in range(600):
+                frame = {"type": chance.choice(["generate", "cancel", "credit"]), "id": f"m{index}", "prompt": "x", "max_tokens": 2}
+                for _ in range(chance.randint(1, 3)):
+                    frame[chance.choice(names)] = chance.choice(values)
+                if frame.get("id") == "steady":
+                    continue
+                await stream.send(json.dumps(frame))
+            await send(stream, type="generate", id="last", prompt="x", max_tokens=3, ignore_eos=True)
+            ends = {}
+            while "steady" not in ends or "last" not in ends:
+                frame = await receive(stream)
+                if frame["type"] in ("done", "error") and frame["id"] is not None:
+                    assert frame["id"] not in ends, frame
+                    ends[frame["id"]] = frame
+            return ends
+    ends = asyncio.run(asyncio.wait_for(body(), 60))
+    assert ends["steady"]["reason"] == ends["last"]["reason"] == "length"
+    clean(strict)
