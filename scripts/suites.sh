@@ -23,6 +23,7 @@ run_end_to_end() {
     [ "$long" = yes ] && marks=()
     mkdir -p "$results"
     ensure_requirements "$TAKT_ROOT/tests/e2e/requirements.txt"
+    if [ "$long" = yes ]; then ensure_requirements "$TAKT_ROOT/tests/e2e/requirements-long.txt"; fi
     say "end-to-end tests against build/$name/takt"
     rm -f "$results/end-to-end.xml"
     (cd "$TAKT_ROOT" && TAKT_PROGRAM=$TAKT_ROOT/build/$name/takt \

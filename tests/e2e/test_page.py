@@ -1,0 +1,153 @@
+"""The page in headless Chromium (Debian's `chromium`, driven by Playwright): what a person sees and does there."""
+import hashlib
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from conftest import Server
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright: pip install playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="the page's tests need chromium: apt-get install chromium")]
+
+SIZES = {"phone": (390, 844), "tablet": (820, 1180), "laptop": (1280, 800), "wide": (1920, 1080)}
+# Screenshots land here when asked for.
+SHOTS = os.environ.get("TAKT_SCREENSHOTS")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Page:
+    """A page with its complaints: errors, console messages and requests to anybody else than the server."""
+
+    def __init__(self, browser, server, size="laptop", theme="light"):
+        width, height = SIZES[size]
+        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, base_url=server.http)
+        self.page = self.context.new_page()
+        self.complaints = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        self.page.on("request", lambda request: None if request.url.startswith(server.http) else self.complaints.append(request.url))
+        self.page.goto("/")
+
+    def shot(self, name):
+        if SHOTS:
+            self.page.screenshot(path=pathlib.Path(SHOTS) / f"{name}.png")
+
+    def close(self):
+        self.context.close()
+        assert self.complaints == []
+
+
+@pytest.fixture
+def open_page(browser):
+    opened = []
+
+    def open_one(*arguments, **options):
+        opened.append(Page(browser, *arguments, **options))
+        return opened[-1]
+    yield open_one
+    for page in opened:
+        page.close()
+
+
+def say(page, text):
+    page.get_by_label("Message", exact=True).fill(text)
+    page.get_by_role("button", name="Send").click()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_document_put_into_a_running_stream_in_every_size_and_theme(slow_sim, open_page, size, theme):
+    opened = open_page(slow_sim, size=size, theme=theme)
+    page = opened.page
+    playwright.expect(page.get_by_role("status")).to_have_text("connected")
+    say(page, "Tell me about rivers.")
+    playwright.expect(page.locator("#plot rect")).not_to_have_count(0)
+    page.get_by_role("button", name="Insert a long document").click()
+    playwright.expect(page.locator("#document")).to_contain_text("tokens in", timeout=20000)
+    # Bars drawn while the document was read are there, and the answer still runs.
+    assert page.locator("#plot rect[opacity='1']").count() > 0
+    assert page.get_by_role("button", name="Stop").is_enabled()
+    assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    colours = page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
+    assert (sum(map(int, colours[0][4:-1].split(","))) > 380) == (theme == "light")
+    opened.shot(f"{size}-{theme}")
+    page.get_by_role("button", name="Stop").click()
+    playwright.expect(page.get_by_role("log")).to_contain_text("[cancelled]")
+    playwright.expect(page.get_by_role("button", name="Send")).to_be_enabled()
+
+
+def test_it_works_by_keyboard_alone_and_names_its_parts(slow_sim, open_page):
+    page = open_page(slow_sim).page
+    playwright.expect(page.get_by_role("status")).to_have_text("connected")
+    reached = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none" or reached[-1] == "", reached
+    for part in ("text", "send", "insert", "promise"):
+        assert part in reached
+    page.locator("#text").focus()
+    page.keyboard.type("one")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("two")
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("#log p.user")).to_have_text("one\ntwo")
+    playwright.expect(page.locator("#log p.assistant")).not_to_be_empty()
+    unnamed = page.evaluate("""[...document.querySelectorAll("button, input, textarea, [role]")].filter((part) =>
+        !(part.labels && part.labels.length) && !part.getAttribute("aria-label") && !part.textContent.trim()).map((part) => part.id)""")
+    assert unnamed == []
+    page.get_by_role("button", name="Stop").click()
+
+
+def test_text_of_a_model_never_becomes_markup(slow_sim, open_page):
+    page = open_page(slow_sim).page
+    playwright.expect(page.get_by_role("status")).to_have_text("connected")
+    say(page, "<img src=x onerror=alert(1)><script>1</script>")
+    playwright.expect(page.locator("#log p.user")).to_contain_text("<img")
+    assert page.locator("#log img, #log script").count() == 0
+    page.get_by_role("button", name="Stop").click()
+
+
+def test_the_figures_of_the_server_are_live(slow_sim, open_page):
+    page = open_page(slow_sim).page
+    playwright.expect(page.locator("#running")).to_have_text("0", timeout=5000)
+    say(page, "Tell me")
+    playwright.expect(page.locator("#running")).to_have_text("1", timeout=5000)
+    playwright.expect(page.locator("#rate")).to_contain_text("tokens/s", timeout=5000)
+    page.get_by_role("button", name="Stop").click()
+    playwright.expect(page.locator("#running")).to_have_text("0", timeout=5000)
+
+
+def test_it_asks_for_a_key_and_finds_a_server_that_was_away(browser, tmp_path):
+    config = tmp_path / "config.toml"
+    digest = hashlib.sha256("geheim ü".encode()).hexdigest()
+    config.write_text(f'[device]\nkind = "sim"\n[[tenant]]\nname = "a"\nkey_sha256 = "{digest}"\n')
+    server = Server("--config", str(config))
+    opened = Page(browser, server)
+    page = opened.page
+    playwright.expect(page.get_by_label("This server asks for a key")).to_be_visible()
+    page.get_by_label("This server asks for a key").fill("wrong")
+    page.get_by_role("button", name="Connect").click()
+    playwright.expect(page.get_by_role("status")).to_have_text("no connection")
+    page.get_by_label("This server asks for a key").fill("geheim ü")
+    page.get_by_role("button", name="Connect").click()
+    playwright.expect(page.get_by_role("status")).to_have_text("connected")
+    say(page, "Hello")
+    playwright.expect(page.locator("#log p.assistant")).not_to_be_empty()
+    assert server.stop() == 0
+    playwright.expect(page.get_by_role("status")).to_contain_text("trying again")
+    again = Server("--config", str(config), "--set", f"server.port={server.port}")
+    playwright.expect(page.get_by_role("status")).to_have_text("connected", timeout=10000)
+    assert again.stop() == 0
+    opened.context.close()
