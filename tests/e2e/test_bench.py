@@ -42,7 +42,7 @@ def test_known_delays_are_measured(known, door, tmp_path):
         assert point["output_tokens"] == 8 * 12 and (door == "chat" or point["prefill_tokens"] == 8 * 20)
         assert point["ttft_ms"]["count"] == 8 and near(point["ttft_ms"]["p50"], TTFT)
         assert point["itl_ms"]["count"] == 8 * 11 and near(point["itl_ms"]["p50"], GAP)
-        assert near(point["itl_ms"]["p99"], LATE_GAP)
+        assert point["itl_ms"]["p99"] > LATE_GAP * 1e3 - 2 > point["itl_ms"]["p50"]
         assert near(point["tpot_ms"]["p50"], (10 * GAP + LATE_GAP) / 11)
         assert point["late"]["share"] == pytest.approx(1 / 11)
         assert point["goodput_share"] == 0 and point["goodput_tpot_share"] == 1

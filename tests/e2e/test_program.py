@@ -102,7 +102,7 @@ def test_a_second_signal_stops_at_once():
     server = Server("--set", "device.kind=sim", "--set", "server.drain_seconds=60")
 
     async def body():
-        async with connect(server) as stream:
+        async with connect(server, close_timeout=1) as stream:
             await send(stream, type="generate", id="a", prompt="x", max_tokens=3000, ignore_eos=True)
             await receive(stream)
             server.process.send_signal(signal.SIGTERM)
