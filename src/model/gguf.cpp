@@ -187,7 +187,7 @@ private:
     }
 
     bool alignment() {
-        const auto found = file_.integer("general.alignment", 1, 1 << 20);
+        const auto found = file_.integer("general.alignment", 8, 1 << 20);
         if (!found) return fail(found.error().substr(file_.path_.size() + 2));
         alignment_ = static_cast<uint64_t>(found.value().value_or(32));
         if ((alignment_ & (alignment_ - 1)) != 0) {

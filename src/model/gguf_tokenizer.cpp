@@ -20,7 +20,7 @@ struct Ids {
     int64_t vocab;
     std::string error;
     int32_t read(const char* key) {
-        const auto found = file.integer(key, -1, INT32_MAX);
+        const auto found = file.integer(key, -1, UINT32_MAX);
         if (!found) {
             error = found.error();
             return -1;
@@ -84,6 +84,10 @@ Result<TokenizerSpec> read_tokenizer_spec(const GgufFile& file) {
         if (!rules) return Error{file.path() + ": tokenizer.ggml.pre: " + rules.error()};
         spec.split_rules = std::move(rules).value();
         spec.add_bos = ids.flag("tokenizer.ggml.add_bos_token", false);
+        // What the original tokenizers of these families do besides and GGUF does not say.
+        const std::string_view name = pre.value() ? std::string_view(*pre.value()) : std::string_view();
+        spec.ignore_merges = name == "llama-bpe" || name == "llama3" || name == "llama-v3" || name == "tekken";
+        spec.nfc = name == "qwen2" || name == "deepseek-r1-qwen";
     } else if (*model.value() == "llama") {
         spec.kind = TokenizerKind::spm_bpe;
         spec.add_bos = ids.flag("tokenizer.ggml.add_bos_token", true);

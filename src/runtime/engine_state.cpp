@@ -9,6 +9,7 @@
 #include <boost/asio/prefer.hpp>
 #include <algorithm>
 #include <chrono>
+#include <future>
 
 #include "runtime/pause.h"
 #include "runtime/reply_state.h"
@@ -77,8 +78,12 @@ EngineState::~EngineState() {
 
 void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler handler) {
     EngineState* state = self.get();
-    // The thread must not own the state it belongs to: it hands it to the completion.
-    state->thread_ = std::thread([state, self = std::move(self), handler = std::move(handler)]() mutable {
+    std::promise<void> named;
+    // The thread must not own the state it belongs to: it hands it to the completion. It waits until `thread_` names it, because
+    // whoever gets the state may destroy it, and so join, before the assignment here has ended.
+    state->thread_ = std::thread([state, named_soon = named.get_future(), self = std::move(self),
+                                  handler = std::move(handler)]() mutable {
+        named_soon.wait();
         const net::any_io_executor executor = state->executor_;
         net::any_completion_executor work = work_of(handler, executor);   // while loading only
         std::exception_ptr error;
@@ -96,6 +101,7 @@ void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler h
         work = {};
         state->run_loop();
     });
+    named.set_value();
 }
 
 void EngineState::load() {

@@ -1,0 +1,172 @@
+// Budget: how rows are shared, that a choice keeps the milliseconds where it can, its floor and duty cycle, and the trim's steps.
+#include "runtime/budget.h"
+
+#include <numeric>
+#include <random>
+
+#include "catch.h"
+
+using namespace takt;
+
+namespace {
+
+// 1 ms of weights a step, 10 us a row: cheap to do in one's head.
+CostRoofline roofline() {
+    CostRoofline r;
+    r.bytes_per_second = 1e12;
+    r.operations_per_second = 1e12;
+    r.weight_bytes = 1e9;
+    r.operations_per_row = 1e7;
+    r.kv_bytes_per_token = 1e3;
+    r.operations_per_pair = 1e2;
+    return r;
+}
+
+std::vector<int32_t> ladder() { return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}; }
+
+int32_t total_rows(const std::vector<PrefillNeed>& needs) {
+    return std::accumulate(needs.begin(), needs.end(), 0, [](int32_t sum, const PrefillNeed& n) { return sum + n.rows; });
+}
+
+}  // namespace
+
+TEST_CASE("rows go in order, but the oldest keeps a quarter") {
+    std::vector<PrefillNeed> needs{{300, 0, false, 0}, {300, 0, true, 0}, {5, 0, false, 0}};
+    share_rows(needs, 100);
+    CHECK(needs[0].rows == 75);
+    CHECK(needs[1].rows == 25);
+    CHECK(needs[2].rows == 0);
+    share_rows(needs, 401);
+    CHECK(needs[0].rows == 300);
+    CHECK(needs[1].rows == 101);
+    share_rows(needs, 605);
+    CHECK(needs[0].rows == 300);
+    CHECK(needs[1].rows == 300);
+    CHECK(needs[2].rows == 5);
+    std::vector<PrefillNeed> small{{300, 0, false, 0}, {4, 0, true, 0}};
+    share_rows(small, 100);   // it needs less than its quarter
+    CHECK(small[0].rows == 96);
+    CHECK(small[1].rows == 4);
+}
+
+TEST_CASE("sharing never gives more than is needed nor than there is") {
+    std::mt19937 random(2);
+    for (int round = 0; round < 2000; ++round) {
+        std::vector<PrefillNeed> needs(1 + random() % 6);
+        int32_t wanted = 0;
+        for (PrefillNeed& n : needs) {
+            n.remaining = static_cast<int32_t>(1 + random() % 200);
+            wanted += n.remaining;
+        }
+        needs[random() % needs.size()].keeps_floor = true;
+        const auto total = static_cast<int32_t>(random() % 600);
+        share_rows(needs, total);
+        REQUIRE(total_rows(needs) == std::min(total, wanted));
+        for (const PrefillNeed& n : needs) {
+            REQUIRE(n.rows >= 0);
+            REQUIRE(n.rows <= n.remaining);
+            if (n.keeps_floor) REQUIRE(n.rows >= std::min(n.remaining, (total + 3) / 4));
+        }
+    }
+}
+
+TEST_CASE("features count pairs by context and rows") {
+    const CostModel cost(ladder(), true, roofline());
+    std::vector<PrefillNeed> needs{{10, 100, true, 0}, {4, 0, false, 0}};
+    const StepFeatures f = mixed_features(cost, {3, 500}, needs, 12);
+    CHECK(f.decode_rows == 3);
+    CHECK(f.rows == 15);
+    CHECK(f.kv_read_tokens == 500);
+    CHECK(f.prefill_segments == 2);
+    CHECK(f.prefill_pairs == (10 * 100 + 55) + (0 + 3));
+    CHECK(f.padded_rows == cost.padded_rows(15));
+    const StepFeatures alone = mixed_features(cost, {3, 500}, needs, 0);
+    CHECK(alone.rows == 3);
+    CHECK(alone.prefill_pairs == 0);
+}
+
+TEST_CASE("a choice keeps the budget, and one row or shape more would not") {
+    std::mt19937 random(3);
+    for (const bool rows_are_data : {true, false}) {
+        const CostModel cost(ladder(), rows_are_data, roofline());
+        for (int round = 0; round < 500; ++round) {
+            const DecodeLoad decode{static_cast<int32_t>(1 + random() % 32), static_cast<int64_t>(random() % 20000)};
+            std::vector<PrefillNeed> needs{{static_cast<int32_t>(1 + random() % 2000), static_cast<int32_t>(random() % 4000), true, 0}};
+            RowBudget budget;
+            budget.budget_ns = 1'000'000 + random() % 9'000'000;
+            budget.max_rows = 512;
+            const RowChoice choice = choose_rows(cost, decode, needs, budget);
+            REQUIRE(decode.rows + choice.prefill_rows <= budget.max_rows);
+            REQUIRE(choice.prefill_rows <= needs[0].remaining);
+            if (choice.infeasible || choice.at_floor || choice.prefill_rows == 0) continue;
+            REQUIRE(cost.bound_ns(mixed_features(cost, decode, needs, choice.prefill_rows)) <= budget.budget_ns);
+            if (!rows_are_data || choice.prefill_rows == needs[0].remaining ||
+                decode.rows + choice.prefill_rows == budget.max_rows) {
+                continue;
+            }
+            REQUIRE(cost.bound_ns(mixed_features(cost, decode, needs, choice.prefill_rows + 1)) > budget.budget_ns);
+        }
+    }
+}
+
+TEST_CASE("more time never buys fewer rows") {
+    for (const bool rows_are_data : {true, false}) {
+        const CostModel cost(ladder(), rows_are_data, roofline());
+        std::vector<PrefillNeed> needs{{1000, 0, true, 0}};
+        int32_t before = 0;
+        for (uint64_t ms = 2; ms <= 40; ++ms) {
+            const RowChoice choice = choose_rows(cost, {4, 1000}, needs, {ms * 1'000'000, 512, 0});
+            if (choice.at_floor || choice.infeasible) continue;
+            CHECK(choice.prefill_rows >= before);
+            before = choice.prefill_rows;
+        }
+        CHECK(before > 0);
+    }
+}
+
+TEST_CASE("where decode alone breaks the budget, prefill still gets a step now and then") {
+    const CostModel cost(ladder(), true, roofline());
+    std::vector<PrefillNeed> needs{{1000, 0, true, 0}};
+    int32_t num_with_prefill = 0;
+    int32_t since = 0;
+    for (int step = 0; step < 4 * kMaxDutySteps; ++step) {
+        const RowChoice choice = choose_rows(cost, {32, 10000}, needs, {1, 512, since});
+        CHECK(choice.infeasible);
+        since = choice.prefill_rows > 0 ? 0 : since + 1;
+        num_with_prefill += choice.prefill_rows > 0 ? 1 : 0;
+        REQUIRE(since <= kMaxDutySteps);
+    }
+    CHECK(num_with_prefill >= 3);
+}
+
+TEST_CASE("the trim cuts when gaps are late, recovers when they are not, and stays within its bounds") {
+    BudgetTrim trim;
+    CHECK(trim.factor() == 1.0);
+    const auto window = [&](double ratio) {
+        for (int i = 0; i < 64; ++i) {
+            for (int g = 0; g < 8; ++g) trim.gap(ratio, true);
+            trim.step(true, false, false);
+        }
+    };
+    for (int i = 0; i < 20; ++i) window(1.5);
+    const double low = trim.trim();
+    CHECK(low < 0.9);
+    CHECK(low >= 0.5);
+    for (int i = 0; i < 2000; ++i) window(0.5);
+    CHECK(trim.trim() == Approx(1.0));
+    CHECK(trim.factor() <= 1.0);
+}
+
+TEST_CASE("the trim does not wind up while the floor or infeasibility decides") {
+    BudgetTrim trim;
+    for (int i = 0; i < 640; ++i) {
+        for (int g = 0; g < 8; ++g) trim.gap(1.02, true);
+        trim.step(true, true, false);
+    }
+    CHECK(trim.trim() == 1.0);
+    CHECK_FALSE(trim.infeasible());
+    for (int i = 0; i < 128; ++i) trim.step(true, true, true);
+    CHECK(trim.infeasible());
+    for (int i = 0; i < 64; ++i) trim.step(true, false, false);
+    CHECK_FALSE(trim.infeasible());
+}
