@@ -262,7 +262,8 @@ TEST_CASE("NFC") {
 
 TEST_CASE("tokenizer.json: what is not known is refused by name") {
     const std::string base =
-        R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
+        R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},)"
+        R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
     REQUIRE(parse_tokenizer_json(base).ok());
     CHECK(build(parse_tokenizer_json(base).value()).encode("ab", kPlain) == std::vector<int32_t>{2});
     const auto error_with = [&base](const std::string& part) {
@@ -275,7 +276,8 @@ TEST_CASE("tokenizer.json: what is not known is refused by name") {
     CHECK_FALSE(parse_tokenizer_json("{").ok());
     CHECK_FALSE(parse_tokenizer_json("[]").ok());
     const auto config = parse_tokenizer_config(
-        R"({"eos_token":{"content":"b"},"bos_token":null,"chat_template":[{"name":"x","template":"1"},{"name":"default","template":"2"}]})");
+        R"({"eos_token":{"content":"b"},"bos_token":null,)"
+        R"("chat_template":[{"name":"x","template":"1"},{"name":"default","template":"2"}]})");
     REQUIRE(config.ok());
     CHECK(config.value().eos_token == "b");
     CHECK_FALSE(config.value().bos_token.has_value());

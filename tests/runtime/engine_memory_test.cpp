@@ -212,7 +212,7 @@ TEST_CASE("lives of an engine over the CPU device and a real model leave nothing
         WARN("skipped: no model in models/");
         return;
     }
-    check_rounds_leave_nothing(5, [&](int) {
+    check_rounds_leave_nothing(3, [&](int) {
         const RoundResult r = run_round({"device.kind=cpu", "model.path=" + path, "model.max_context=512"}, 5, 3);
         CHECK(r.num_whole == 4);
     });

@@ -101,7 +101,8 @@ TEST_CASE("a larger plan: every row once and in order, sampled rows all in the l
         const auto num_decode = static_cast<int32_t>(random() % 5);
         for (int32_t i = 0; i < num_decode; ++i) segments.push_back(decode(static_cast<RequestId>(i + 1), i, 7));
         for (int32_t i = 0; i < static_cast<int32_t>(1 + random() % 3); ++i) {
-            segments.push_back(prefill(static_cast<RequestId>(10 + i), 5 + i, 0, static_cast<int32_t>(1 + random() % 200), random() % 2 == 0));
+            const auto num_rows = static_cast<int32_t>(1 + random() % 200);
+            segments.push_back(prefill(static_cast<RequestId>(10 + i), 5 + i, 0, num_rows, random() % 2 == 0));
         }
         const StepPlan plan = plan_of(segments);
         std::vector<LaunchRows> launches;
