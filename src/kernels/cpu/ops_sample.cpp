@@ -102,6 +102,8 @@ int32_t choose(const SampleParams& p, const SampleInput& s, const Workspace& w, 
     }
     float largest = w.candidates[0].value;
     for (int32_t i = 1; i < count; ++i) largest = std::max(largest, w.candidates[i].value);
+    // A temperature near the smallest float takes a logit out of its range; the limit it stands for is the argmax.
+    if (!std::isfinite(largest)) return static_cast<int32_t>(kernels.argmax(w.values, p.vocab, &finite));
     if (s.top_p < 1.0f) count = cut_top_p(w.candidates, count, s.top_p, largest);
     if (s.min_p > 0.0f) {
         const double least = static_cast<double>(s.min_p);
