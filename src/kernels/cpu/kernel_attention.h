@@ -43,130 +43,255 @@ void write_head(const SoftmaxState& s, int head_dim, float* out) {
     for (int d = 0; d < head_dim; d += 16) store(out + d, load(s.acc + d) * inverse);
 }
 
-/// Positions [begin, begin + count) of K or V as float32 rows.
-void load_tile(const AttentionJob& j, const uint8_t* layer, int begin, int count, float* out) {
+/// Where the rows of a tile and of the next one lie, relative to a layer's K or V. Without a division a row: they cost as much as
+/// the products.
+struct TileRows {
+    size_t offset[2 * kTilePositions];
+    int count;   // up to the job's end
+    TileRows(const AttentionJob& j, int tile) : count(j.kv_end - tile < 2 * kTilePositions ? j.kv_end - tile : 2 * kTilePositions) {
+        const int32_t* block = j.table + tile / j.block_tokens;
+        int token = tile % j.block_tokens;
+        for (int t = 0; t < count; ++t) {
+            offset[t] = static_cast<size_t>(*block) * j.block_stride + j.head_offset + static_cast<size_t>(token) * j.token_stride;
+            if (++token == j.block_tokens) {
+                token = 0;
+                ++block;
+            }
+        }
+    }
+};
+
+TAKT_LANES Lanes load_kv(DType type, const uint8_t* row, int d) {
+    if (type == DType::f16) return load_f16(row + 2 * d);
+    if (type == DType::bf16) return load_bf16(row + 2 * d);
+    return load(reinterpret_cast<const float*>(row) + d);
+}
+
+/// Fetches row t of the next tile: blocks lie anywhere, so the hardware does not foresee them. A row at a time between the loads of
+/// this tile, so that the misses neither block those nor come late.
+TAKT_LANES void prefetch_next(const AttentionJob& j, const TileRows& rows, const uint8_t* layer, int t) {
+    if (t + kTilePositions >= rows.count) return;
+    const uint8_t* row = layer + rows.offset[t + kTilePositions];
+    for (size_t i = 0; i < j.token_stride; i += 64) prefetch(row + i);
+}
+
+/// V of the tile's first `count` positions as float32 rows.
+void load_values(const AttentionJob& j, const TileRows& rows, int count, float* out) {
     for (int t = 0; t < count; ++t) {
-        const int position = begin + t;
-        const auto block = static_cast<size_t>(j.table[position / j.block_tokens]);
-        const auto token = static_cast<size_t>(position % j.block_tokens);
-        const uint8_t* p = layer + block * j.block_stride + j.head_offset + token * j.token_stride;
-        float* o = out + t * j.head_dim;
+        prefetch_next(j, rows, j.layer_v, t);
+        const uint8_t* row = j.layer_v + rows.offset[t];
+        for (int d = 0; d < j.head_dim; d += 16) store(out + t * j.head_dim + d, load_kv(j.type, row, d));
+    }
+}
+
+/// K of the tile's first `count` positions as float32, transposed: out[dimension][64]. The others are zeros.
+void load_keys(const AttentionJob& j, const TileRows& rows, int count, float* out) {
+    alignas(64) static constexpr uint8_t kZeros[kMaxHeadDim * sizeof(float)] = {};
+    for (int t = 0; t < kTilePositions; t += 16) {
+        const uint8_t* from[16];
+        for (int i = 0; i < 16; ++i) {
+            from[i] = t + i < count ? j.layer + rows.offset[t + i] : kZeros;
+            prefetch_next(j, rows, j.layer, t + i);
+        }
         for (int d = 0; d < j.head_dim; d += 16) {
-            const Lanes v = j.type == DType::f16   ? load_f16(p + 2 * d)
-                            : j.type == DType::f32 ? load(reinterpret_cast<const float*>(p) + d)
-                                                   : load_bf16(p + 2 * d);
-            store(o + d, v);
+            Lanes block[16];
+            repeat<16>([&](auto i) TAKT_INLINE { block[i] = load_kv(j.type, from[i], d); });
+            store_transposed(block, out + d * kTilePositions + t, kTilePositions);
         }
     }
 }
 
-/// scores[0..64): scaled products with the tile's keys; positions outside [low, high) get -infinity.
-void score_tile(const AttentionJob& j, const float* q, const float* keys, int count, int low, int high, float* scores) {
-    const int dims = j.head_dim;
-    for (int t = 0; t < count; ++t) {
-        const float* k = keys + t * dims;
-        Lanes s = load(q) * load(k);
-        for (int d = 16; d < dims; d += 16) s = fma(load(q + d), load(k + d), s);
-        scores[t] = reduce_add(s);
+/// scores[i][0..64) = q[i] . keys, each a chain of FMAs over the dimensions: the same however many queries go together.
+template <int kQueries>
+void score_queries(const float* const* q, const float* keys, int dims, float* const* scores) {
+    for (int first = 0; first < 4; first += kScoreVectors) {
+        Lanes s[kQueries][kScoreVectors];
+        repeat<kQueries>([&](auto i) TAKT_INLINE { repeat<kScoreVectors>([&](auto v) TAKT_INLINE { s[i][v] = zero(); }); });
+        for (int d = 0; d < dims; ++d) {
+            const float* row = keys + d * kTilePositions + first * 16;
+            Lanes k[kScoreVectors];
+            repeat<kScoreVectors>([&](auto v) TAKT_INLINE { k[v] = load(row + v * 16); });
+            repeat<kQueries>([&](auto i) TAKT_INLINE {
+                const Lanes x = broadcast(q[i][d]);
+                repeat<kScoreVectors>([&](auto v) TAKT_INLINE { s[i][v] = fma(x, k[v], s[i][v]); });
+            });
+        }
+        repeat<kQueries>([&](auto i) TAKT_INLINE {
+            repeat<kScoreVectors>([&](auto v) TAKT_INLINE { store(scores[i] + (first + v) * 16, s[i][v]); });
+        });
     }
-    for (int t = count; t < kTilePositions; ++t) scores[t] = 0.0f;
+}
+
+/// Scores of one tile to weights, in place; [low, high) are the positions that the query sees, relative to the tile. Returns the
+/// factor on what the state has gathered.
+float soften(const AttentionJob& j, int low, int high, const SoftmaxState& state, float* scores) {
     const Lanes hidden = broadcast(-std::numeric_limits<float>::infinity());
-    for (int i = 0; i < kTilePositions; i += 16) {
-        Lanes s = load(scores + i) * broadcast(j.scale);
-        if (j.soft_cap > 0.0f) s = cap_lanes(s, j.soft_cap);
+    Lanes s[4];
+    Lanes largest = hidden;
+    repeat<4>([&](auto v) TAKT_INLINE {
+        constexpr int i = decltype(v)::value * 16;
+        s[v] = load(scores + i) * broadcast(j.scale);
+        if (j.soft_cap > 0.0f) s[v] = cap_lanes(s[v], j.soft_cap);
         const int from = low > i ? (low - i < 16 ? low - i : 16) : 0;
         const int to = high > i ? (high - i < 16 ? high - i : 16) : 0;
-        store(scores + i, from < to ? select_range(s, hidden, from, to) : hidden);
-    }
-}
-
-/// acc = acc * correction + scores x values, for kLanes x 16 dimensions held in registers.
-template <int kLanes>
-TAKT_LANES void weigh_values(float* acc, float correction, const float* scores, const float* values, int dims, int low, int high) {
-    Lanes a[kLanes];
-    repeat<kLanes>([&](auto i) TAKT_INLINE { a[i] = load(acc + i * 16) * broadcast(correction); });
-    for (int t = low; t < high; ++t) {
-        const Lanes p = broadcast(scores[t]);
-        const float* v = values + t * dims;
-        repeat<kLanes>([&](auto i) TAKT_INLINE { a[i] = fma(p, load(v + i * 16), a[i]); });
-    }
-    repeat<kLanes>([&](auto i) TAKT_INLINE { store(acc + i * 16, a[i]); });
-}
-
-/// One query over one tile: [low, high) are the positions of the tile that it sees, relative to the tile.
-void attend_tile(const AttentionJob& j, const float* q, const float* keys, const float* values, int low, int high,
-                 const SoftmaxState& state, float* scores) {
-    score_tile(j, q, keys, high, low, high, scores);
-    Lanes largest = load(scores);
-    for (int i = 16; i < kTilePositions; i += 16) largest = max(largest, load(scores + i));
+        if (from > 0 || to < 16) s[v] = from < to ? select_range(s[v], hidden, from, to) : hidden;
+        largest = max(largest, s[v]);
+    });
     const float tile_max = reduce_max(largest);
     const float new_max = *state.max > tile_max ? *state.max : tile_max;
     const float correction = *state.sum == 0.0f ? 0.0f : exp_one(*state.max - new_max);
     Lanes sum = zero();
-    for (int i = 0; i < kTilePositions; i += 16) {
-        const Lanes p = exp_lanes(load(scores + i) - broadcast(new_max));
+    repeat<4>([&](auto v) TAKT_INLINE {
+        const Lanes p = exp_lanes(s[v] - broadcast(new_max));
         sum = sum + p;
-        store(scores + i, p);
-    }
+        store(scores + decltype(v)::value * 16, p);
+    });
     *state.sum = *state.sum * correction + reduce_add(sum);
     *state.max = new_max;
-    const int dims = j.head_dim;
-    for (int d = 0; d < dims; d += 64) {
-        const int lanes = dims - d >= 64 ? 4 : (dims - d) / 16;
-        float* acc = state.acc + d;
-        switch (lanes) {
-            case 1: weigh_values<1>(acc, correction, scores, values + d, dims, low, high); break;
-            case 2: weigh_values<2>(acc, correction, scores, values + d, dims, low, high); break;
-            case 3: weigh_values<3>(acc, correction, scores, values + d, dims, low, high); break;
-            default: weigh_values<4>(acc, correction, scores, values + d, dims, low, high);
-        }
+    return correction;
+}
+
+/// A query that sees part of the tile.
+struct TileQuery {
+    const float* q;
+    float* scores;
+    float* acc;
+    float correction;
+};
+
+/// acc = acc * correction + weights x values for kQueries queries and kLanes x 16 dimensions. Weights outside a query's range are 0.
+template <int kQueries, int kLanes>
+TAKT_LANES void weigh_values(const TileQuery* queries, int d, const float* values, int dims, int low, int high) {
+    Lanes a[kQueries][kLanes];
+    repeat<kQueries>([&](auto i) TAKT_INLINE {
+        const Lanes correction = broadcast(queries[i].correction);
+        repeat<kLanes>([&](auto l) TAKT_INLINE { a[i][l] = load(queries[i].acc + d + l * 16) * correction; });
+    });
+    const float* weights[kQueries];
+    repeat<kQueries>([&](auto i) TAKT_INLINE { weights[i] = queries[i].scores; });
+    for (int t = low; t < high; ++t) {
+        const float* row = values + t * dims + d;
+        Lanes v[kLanes];
+        repeat<kLanes>([&](auto l) TAKT_INLINE { v[l] = load(row + l * 16); });
+        repeat<kQueries>([&](auto i) TAKT_INLINE {
+            const Lanes p = broadcast(weights[i][t]);
+            repeat<kLanes>([&](auto l) TAKT_INLINE { a[i][l] = fma(p, v[l], a[i][l]); });
+        });
     }
+    repeat<kQueries>([&](auto i) TAKT_INLINE {
+        repeat<kLanes>([&](auto l) TAKT_INLINE { store(queries[i].acc + d + l * 16, a[i][l]); });
+    });
+}
+
+template <int kQueries>
+void score_some(const TileQuery* queries, const float* keys, int dims) {
+    const float* q[kQueries];
+    float* scores[kQueries];
+    for (int i = 0; i < kQueries; ++i) {
+        q[i] = queries[i].q;
+        scores[i] = queries[i].scores;
+    }
+    score_queries<kQueries>(q, keys, dims, scores);
+}
+
+template <int kQueries>
+void weigh_some(const TileQuery* queries, const float* values, int dims, int low, int high) {
+    int d = 0;
+    for (; d + kValueLanes * 16 <= dims; d += kValueLanes * 16) {
+        weigh_values<kQueries, kValueLanes>(queries, d, values, dims, low, high);
+    }
+    for (; d < dims; d += 16) weigh_values<kQueries, 1>(queries, d, values, dims, low, high);
+}
+
+/// body(integral_constant queries at once, first query) over `count` queries.
+template <class F>
+void in_batches(int count, F body) {
+    int i = 0;
+    for (; i + kQueriesPerPass <= count; i += kQueriesPerPass) body(std::integral_constant<int, kQueriesPerPass>{}, i);
+    if constexpr (kQueriesPerPass > 3) {
+        if (count - i == 3) return body(std::integral_constant<int, 3>{}, i);
+    }
+    if constexpr (kQueriesPerPass > 2) {
+        if (count - i == 2) return body(std::integral_constant<int, 2>{}, i);
+    }
+    if constexpr (kQueriesPerPass > 1) {
+        if (count - i == 1) return body(std::integral_constant<int, 1>{}, i);
+    }
+}
+
+/// The parts of a job's scratch, see attention_scratch_floats().
+struct AttentionScratch {
+    size_t state_floats;
+    float *chunks, *totals, *scores, *keys, *values;
+    AttentionScratch(float* base, int num_queries, int dims) : state_floats(static_cast<size_t>(dims) + 16) {
+        const auto n = static_cast<size_t>(num_queries);
+        chunks = base;
+        totals = chunks + n * state_floats;
+        scores = totals + n * state_floats;
+        keys = scores + n * kTilePositions;
+        values = keys + kTilePositions * dims;
+    }
+    [[nodiscard]] SoftmaxState chunk(int n, int dims) const { return {chunks + static_cast<size_t>(n) * state_floats, dims}; }
+    [[nodiscard]] SoftmaxState total(int n, int dims) const { return {totals + static_cast<size_t>(n) * state_floats, dims}; }
+};
+
+/// All queries of the job over the tile that begins at position `tile`.
+void attend_tile(const AttentionJob& j, int tile, const AttentionScratch& scratch) {
+    const int dims = j.head_dim;
+    const int count = j.kv_end - tile < kTilePositions ? j.kv_end - tile : kTilePositions;
+    TileQuery queries[kMaxJobQueries];
+    struct Range {
+        int low, high, query;
+    } ranges[kMaxJobQueries];
+    int num_seen = 0;
+    int lowest = kTilePositions, highest = 0;
+    for (int n = 0; n < j.num_rows * j.num_heads; ++n) {
+        const int position = j.first_position + n / j.num_heads;
+        const int high = position + 1 - tile < count ? position + 1 - tile : count;
+        const int first = j.window > 0 ? position - j.window + 1 - tile : 0;
+        const int low = first > 0 ? first : 0;
+        if (low >= high) continue;
+        lowest = low < lowest ? low : lowest;
+        highest = high > highest ? high : highest;
+        const auto head = static_cast<size_t>(n % j.num_heads) * static_cast<size_t>(dims);
+        const float* q = j.q + static_cast<size_t>(n / j.num_heads) * j.q_stride + head;
+        queries[num_seen] = {q, scratch.scores + n * kTilePositions, scratch.chunk(n, dims).acc, 0.0f};
+        ranges[num_seen++] = {low, high, n};
+    }
+    if (num_seen == 0) return;
+    const TileRows rows(j, tile);
+    load_keys(j, rows, count, scratch.keys);
+    in_batches(num_seen, [&](auto batch, int i) { score_some<decltype(batch)::value>(queries + i, scratch.keys, dims); });
+    for (int i = 0; i < num_seen; ++i) {
+        const Range& r = ranges[i];
+        queries[i].correction = soften(j, r.low, r.high, scratch.chunk(r.query, dims), queries[i].scores);
+    }
+    load_values(j, rows, count, scratch.values);
+    in_batches(num_seen, [&](auto batch, int i) {
+        weigh_some<decltype(batch)::value>(queries + i, scratch.values, dims, lowest, highest);
+    });
 }
 
 void attention(const AttentionJob& j) {
     const int dims = j.head_dim;
     const int num_queries = j.num_rows * j.num_heads;
-    const size_t state_floats = static_cast<size_t>(dims) + 16;
-    float* chunk_base = j.scratch;
-    float* total_base = chunk_base + static_cast<size_t>(num_queries) * state_floats;
-    float* scores = total_base + static_cast<size_t>(num_queries) * state_floats;
-    float* keys = scores + static_cast<size_t>(num_queries) * kTilePositions;
-    float* values = keys + kTilePositions * dims;
-    auto chunk_state = [&](int n) { return SoftmaxState(chunk_base + static_cast<size_t>(n) * state_floats, dims); };
-    auto total_state = [&](int n) { return SoftmaxState(total_base + static_cast<size_t>(n) * state_floats, dims); };
-    for (int n = 0; n < num_queries; ++n) total_state(n).clear(dims);
-
+    const AttentionScratch scratch(j.scratch, num_queries, dims);
+    for (int n = 0; n < num_queries; ++n) scratch.total(n, dims).clear(dims);
     for (int chunk = j.kv_begin / kChunkPositions * kChunkPositions; chunk < j.kv_end; chunk += kChunkPositions) {
-        for (int n = 0; n < num_queries; ++n) chunk_state(n).clear(dims);
-        for (int tile = chunk; tile < chunk + kChunkPositions && tile < j.kv_end; tile += kTilePositions) {
-            const int count = j.kv_end - tile < kTilePositions ? j.kv_end - tile : kTilePositions;
-            if (j.window > 0 && tile + kTilePositions <= j.first_position - j.window + 1) continue;
-            load_tile(j, j.layer, tile, count, keys);
-            load_tile(j, j.layer_v, tile, count, values);
-            for (int n = 0; n < num_queries; ++n) {
-                const int row = n / j.num_heads;
-                const int position = j.first_position + row;
-                const int high = position + 1 - tile < count ? position + 1 - tile : count;
-                const int first = j.window > 0 ? position - j.window + 1 - tile : 0;
-                const int low = first > 0 ? first : 0;
-                if (low >= high) continue;
-                const auto head = static_cast<size_t>(n % j.num_heads);
-                const float* q = j.q + static_cast<size_t>(row) * j.q_stride + head * static_cast<size_t>(dims);
-                attend_tile(j, q, keys, values, low, high, chunk_state(n), scores);
-            }
-        }
+        for (int n = 0; n < num_queries; ++n) scratch.chunk(n, dims).clear(dims);
+        for (int tile = chunk; tile < chunk + kChunkPositions && tile < j.kv_end; tile += kTilePositions) attend_tile(j, tile, scratch);
         for (int n = 0; n < num_queries; ++n) {
-            if (*chunk_state(n).sum != 0.0f) fold(total_state(n), chunk_state(n), dims);
+            if (*scratch.chunk(n, dims).sum != 0.0f) fold(scratch.total(n, dims), scratch.chunk(n, dims), dims);
         }
     }
     for (int n = 0; n < num_queries; ++n) {
-        const SoftmaxState s = total_state(n);
-        const int row = n / j.num_heads;
-        const int head = n % j.num_heads;
+        const SoftmaxState s = scratch.total(n, dims);
+        const auto row = static_cast<size_t>(n / j.num_heads);
+        const auto head = static_cast<size_t>(n % j.num_heads);
         if (j.partial != nullptr) {
-            std::memcpy(j.partial + static_cast<size_t>(n) * state_floats, s.acc, sizeof(float) * (static_cast<size_t>(dims) + 2));
+            std::memcpy(j.partial + static_cast<size_t>(n) * scratch.state_floats, s.acc, sizeof(float) * (static_cast<size_t>(dims) + 2));
         } else {
-            write_head(s, dims, j.out + static_cast<size_t>(row) * j.out_stride + static_cast<size_t>(head) * static_cast<size_t>(dims));
+            write_head(s, dims, j.out + row * j.out_stride + head * static_cast<size_t>(dims));
         }
     }
 }

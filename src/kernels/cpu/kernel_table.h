@@ -15,6 +15,7 @@ namespace takt::cpu {
 constexpr int kTilePositions = 64;     ///< attention tiles begin at absolute multiples of this
 constexpr int kChunkPositions = 256;   ///< a chunk's softmax starts afresh; chunks are merged in order
 constexpr int kMaxHeadDim = 256;
+constexpr int kMaxJobQueries = 512;    ///< rows x query heads of an attention job
 
 /// 32 quantised activations of one row, with what a product needs of them beside: one address a row and block.
 struct QuantBlock {

@@ -14,6 +14,11 @@ namespace {
 constexpr int kStripsPerPass = 1;
 constexpr int kMaxTileRows = 3;   // 6 + 6 accumulators of 16 registers; the float ones may spill once a block
 
+// Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
+constexpr int kQueriesPerPass = 3;
+constexpr int kScoreVectors = 2;
+constexpr int kValueLanes = 2;
+
 struct Lanes {
     __m256 a, b;
 };
@@ -104,6 +109,34 @@ TAKT_LANES float reduce_max(Lanes v) {
     __m128 x = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+
+TAKT_LANES void store_transposed_8x8(const __m256* r, float* out, int stride) {
+    __m256 t[8];
+    for (int i = 0; i < 8; i += 4) {
+        const __m256 p = _mm256_unpacklo_ps(r[i], r[i + 1]), q = _mm256_unpackhi_ps(r[i], r[i + 1]);
+        const __m256 u = _mm256_unpacklo_ps(r[i + 2], r[i + 3]), v = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm256_shuffle_ps(p, u, 0x44);
+        t[i + 1] = _mm256_shuffle_ps(p, u, 0xee);
+        t[i + 2] = _mm256_shuffle_ps(q, v, 0x44);
+        t[i + 3] = _mm256_shuffle_ps(q, v, 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+        _mm256_storeu_ps(out + i * stride, _mm256_permute2f128_ps(t[i], t[4 + i], 0x20));
+        _mm256_storeu_ps(out + (4 + i) * stride, _mm256_permute2f128_ps(t[i], t[4 + i], 0x31));
+    }
+}
+/// out[i * stride + k] = rows[k][i] for 16 x 16 floats.
+TAKT_LANES void store_transposed(const Lanes* rows, float* out, int stride) {
+    for (int k = 0; k < 16; k += 8) {
+        __m256 low[8], high[8];
+        for (int i = 0; i < 8; ++i) {
+            low[i] = rows[k + i].a;
+            high[i] = rows[k + i].b;
+        }
+        store_transposed_8x8(low, out + k, stride);
+        store_transposed_8x8(high, out + 8 * stride + k, stride);
+    }
 }
 
 TAKT_LANES __m128i load_half(const void* p, int index) {

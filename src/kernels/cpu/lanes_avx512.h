@@ -14,6 +14,11 @@ namespace {
 constexpr int kStripsPerPass = 2;   // strips of 16 output rows that a product keeps in registers at once
 constexpr int kMaxTileRows = 6;     // 12 integer and 12 float accumulators, 2 weights, constants
 
+// Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
+constexpr int kQueriesPerPass = 4;
+constexpr int kScoreVectors = 4;
+constexpr int kValueLanes = 4;
+
 struct Lanes {
     __m512 v;
 };
@@ -71,6 +76,31 @@ TAKT_LANES float reduce_max(Lanes a) {
     __m128 x = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+
+/// out[i * stride + k] = rows[k][i] for 16 x 16 floats.
+TAKT_LANES void store_transposed(const Lanes* rows, float* out, int stride) {
+    __m512 a[16], b[16];
+    for (int i = 0; i < 16; i += 4) {   // 4 x 4 inside each 128-bit part
+        const __m512 p = _mm512_unpacklo_ps(rows[i].v, rows[i + 1].v), q = _mm512_unpackhi_ps(rows[i].v, rows[i + 1].v);
+        const __m512 r = _mm512_unpacklo_ps(rows[i + 2].v, rows[i + 3].v), s = _mm512_unpackhi_ps(rows[i + 2].v, rows[i + 3].v);
+        a[i] = _mm512_shuffle_ps(p, r, 0x44);
+        a[i + 1] = _mm512_shuffle_ps(p, r, 0xee);
+        a[i + 2] = _mm512_shuffle_ps(q, s, 0x44);
+        a[i + 3] = _mm512_shuffle_ps(q, s, 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {   // then the parts
+        b[i] = _mm512_shuffle_f32x4(a[i], a[4 + i], 0x44);
+        b[4 + i] = _mm512_shuffle_f32x4(a[i], a[4 + i], 0xee);
+        b[8 + i] = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0x44);
+        b[12 + i] = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+        _mm512_storeu_ps(out + i * stride, _mm512_shuffle_f32x4(b[i], b[8 + i], 0x88));
+        _mm512_storeu_ps(out + (4 + i) * stride, _mm512_shuffle_f32x4(b[i], b[8 + i], 0xdd));
+        _mm512_storeu_ps(out + (8 + i) * stride, _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0x88));
+        _mm512_storeu_ps(out + (12 + i) * stride, _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0xdd));
+    }
 }
 
 TAKT_LANES Lanes load_f16(const void* p) {

@@ -16,6 +16,11 @@ namespace {
 constexpr int kStripsPerPass = 1;
 constexpr int kMaxTileRows = 2;
 
+// Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
+constexpr int kQueriesPerPass = 1;
+constexpr int kScoreVectors = 1;
+constexpr int kValueLanes = 1;
+
 struct Lanes {
     float v[16];
 };
@@ -115,6 +120,13 @@ TAKT_LANES void load_nibbles(const void* p, Lanes& low, Lanes& high) {
     const auto* q = static_cast<const uint8_t*>(p);
     low = map([&](int i) { return static_cast<float>(q[i] & 15); });
     high = map([&](int i) { return static_cast<float>(q[i] >> 4); });
+}
+
+/// out[i * stride + k] = rows[k][i] for 16 x 16 floats.
+TAKT_LANES void store_transposed(const Lanes* rows, float* out, int stride) {
+    for (int i = 0; i < 16; i++) {
+        for (int k = 0; k < 16; k++) out[i * stride + k] = rows[k].v[i];
+    }
 }
 
 TAKT_LANES Ints load_ints(const void* p) {

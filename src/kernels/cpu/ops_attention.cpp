@@ -1,5 +1,5 @@
 // Attention of the CPU device: the work list and the item that runs it. Decode rows are cut at absolute chunks of 256 positions,
-// whose results are folded in order; prefill rows walk their chunks themselves in tiles of eight rows. Either way gives the same
+// whose results are folded in order; prefill rows walk their chunks themselves, some at a time. Either way gives the same
 // bits. Work is dealt to the threads in stretches of equal cost, so that a long context beside short ones balances.
 #include <algorithm>
 
@@ -10,7 +10,9 @@
 namespace takt::cpu {
 namespace {
 
-constexpr int32_t kRowsPerJob = 8;
+/// Prefill rows that share the loading of K and V; all their queries' states stay in the L2 cache.
+constexpr int32_t kMostRowsPerJob = 16;
+int32_t rows_per_job(int32_t group) { return std::clamp(kMaxJobQueries / group, 1, kMostRowsPerJob); }
 
 size_t partial_stride(const KvLayout& kv) { return static_cast<size_t>(kv.head_dim) + 16; }
 
@@ -80,7 +82,8 @@ void run_attention(TaskContext& context, const void* data) {
     const auto& p = *static_cast<const AttentionParams*>(data);
     const KernelTable& kernels = kernel_table(context.isa);
     const int group = p.num_heads / p.kv.num_kv_heads;
-    auto* scratch = static_cast<float*>(context.scratch(attention_scratch_floats(kRowsPerJob * group, p.kv.head_dim) * sizeof(float)));
+    const size_t scratch_floats = attention_scratch_floats(rows_per_job(group) * group, p.kv.head_dim);
+    auto* scratch = static_cast<float*>(context.scratch(scratch_floats * sizeof(float)));
     const int32_t num_work = p.in.header->num_work;
     int64_t total = 0;
     bool split = false;
@@ -106,6 +109,9 @@ void run_attention(TaskContext& context, const void* data) {
 }  // namespace
 
 Status op_attention(Stream& stream, const AttentionParams& params) {
+    if (params.num_heads / params.kv.num_kv_heads > kMaxJobQueries) {
+        return {kStatusUnsupported, "the CPU device takes at most 512 query heads a KV head"};
+    }
     return static_cast<CpuStream&>(stream).enqueue(run_attention, params);
 }
 
@@ -113,13 +119,14 @@ Status plan_attention(const Device&, const AttentionPlanParams& p) {
     StepHeader& header = *p.host.header;
     int32_t num_work = 0;
     int32_t num_partials = 0;
+    const int32_t rows_a_job = rows_per_job(p.num_heads / p.kv.num_kv_heads);
     for (int32_t s = 0; s < header.num_segments; ++s) {
         const SegmentInput& segment = p.host.segments[s];
         const bool is_single = segment.num_rows == 1;
         const int32_t context = segment.position_begin + 1;
         const int32_t chunks = is_single ? (context + kChunkPositions - 1) / kChunkPositions : 1;
         for (int32_t head = 0; head < p.kv.num_kv_heads; ++head) {
-            const int32_t tiles = is_single ? chunks : (segment.num_rows + kRowsPerJob - 1) / kRowsPerJob;
+            const int32_t tiles = is_single ? chunks : (segment.num_rows + rows_a_job - 1) / rows_a_job;
             if (num_work + tiles > p.capacity.max_work) return {kStatusBadArgument, "the attention work list is full"};
             for (int32_t t = 0; t < tiles; ++t) {
                 AttentionWork& w = p.host.work[num_work++];
@@ -133,9 +140,9 @@ Status plan_attention(const Device&, const AttentionPlanParams& p) {
                     w.kv_end = std::min(context, (t + 1) * kChunkPositions);
                     if (chunks > 1) w.partial = num_partials++;
                 } else {
-                    w.row_begin = segment.row_begin + t * kRowsPerJob;
-                    w.num_rows = std::min(kRowsPerJob, segment.num_rows - t * kRowsPerJob);
-                    w.kv_end = segment.position_begin + t * kRowsPerJob + w.num_rows;
+                    w.row_begin = segment.row_begin + t * rows_a_job;
+                    w.num_rows = std::min(rows_a_job, segment.num_rows - t * rows_a_job);
+                    w.kv_end = segment.position_begin + t * rows_a_job + w.num_rows;
                 }
             }
         }
@@ -144,11 +151,11 @@ Status plan_attention(const Device&, const AttentionPlanParams& p) {
     return {};
 }
 
-int32_t max_attention_work(const Device&, const KvLayout& kv, int32_t, int32_t rows, int32_t segments, int32_t max_context) {
+int32_t max_attention_work(const Device&, const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t max_context) {
     const int64_t chunks = (int64_t{max_context} + kChunkPositions - 1) / kChunkPositions;
-    // A row is either a decode row with all its chunks or one of eight in a prefill tile.
+    // A row is either a decode row with all its chunks or one of a prefill job.
     const int64_t decode_rows = std::min(rows, segments);
-    const int64_t work = decode_rows * chunks + rows / kRowsPerJob + segments + 1;
+    const int64_t work = decode_rows * chunks + rows / rows_per_job(num_heads / kv.num_kv_heads) + segments + 1;
     return static_cast<int32_t>(std::min<int64_t>(work * kv.num_kv_heads, 1 << 20));
 }
 
