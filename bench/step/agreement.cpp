@@ -45,31 +45,55 @@ std::vector<std::shared_ptr<StreamLog>> start_forced(Host& host, const TruthRow&
     return logs;
 }
 
+constexpr int kEqualTokens = 64;
+constexpr double kNearTie = 0.1;   // of two log-probabilities: what bf16 activations may turn
+
 struct Way {
     const char* name;
     std::vector<std::string> set;
     bool together;   // all prompts at once
 };
 
-std::vector<std::vector<int32_t>> run_way(const BenchOptions& options, const Way& way, const std::vector<std::vector<int32_t>>& prompts,
-                                          int max_tokens, std::string& error) {
+using Logs = std::vector<std::shared_ptr<StreamLog>>;
+
+/// `with_margins`: the reference, whose steps also say how near the second likeliest token was.
+Logs run_way(const BenchOptions& options, const Way& way, const std::vector<std::vector<int32_t>>& prompts, bool with_margins) {
     std::vector<std::string> set = options.set;
     set.insert(set.end(), way.set.begin(), way.set.end());
     set.push_back("kv.prefix_cache=false");
     set.push_back("model.max_context=4096");
     Host host(set);
-    std::vector<std::shared_ptr<StreamLog>> logs;
+    Request base;
+    if (with_margins) base.sampling.logprobs = 2;
+    Logs logs;
     for (const auto& prompt : prompts) {
-        logs.push_back(host.start(prompt, max_tokens));
+        logs.push_back(host.start(prompt, kEqualTokens, base));
         if (!way.together) Host::wait(*logs.back());
     }
-    std::vector<std::vector<int32_t>> out;
-    for (const auto& log : logs) {
-        Host::wait(*log);
-        if (!log->error.empty()) error = log->error;
-        out.push_back(log->tokens);
+    for (const auto& log : logs) Host::wait(*log);
+    return logs;
+}
+
+struct Agreement {
+    int equal = 0;
+    double shared = 0;           // mean part before the first difference
+    double largest_margin = 0;   // of the reference, where a text left it
+    std::string error;
+};
+
+Agreement compare(const Logs& logs, const Logs& reference) {
+    Agreement a;
+    for (size_t i = 0; i < logs.size(); ++i) {
+        const auto& ours = logs[i]->tokens;
+        const auto& theirs = reference[i]->tokens;
+        size_t same = 0;
+        while (same < ours.size() && same < theirs.size() && ours[same] == theirs[same]) ++same;
+        a.equal += same == kEqualTokens ? 1 : 0;
+        a.shared += static_cast<double>(same) / kEqualTokens / static_cast<double>(logs.size());
+        if (same < reference[i]->margins.size()) a.largest_margin = std::max(a.largest_margin, reference[i]->margins[same]);
+        if (!logs[i]->error.empty()) a.error = logs[i]->error;
     }
-    return out;
+    return a;
 }
 
 }  // namespace
@@ -127,7 +151,6 @@ boost::json::object run_truth(const BenchOptions& options) {
 
 boost::json::object run_equal(const BenchOptions& options) {
     constexpr int kPrompts = 16;
-    constexpr int kTokens = 64;
     int64_t vocab = 0;
     {
         Host host(options.set);
@@ -152,35 +175,27 @@ boost::json::object run_equal(const BenchOptions& options) {
           "device.graphs=false"}, true},
     };
     boost::json::array rows;
-    std::vector<std::vector<int32_t>> plain, deterministic;
-    bool exact = true;
+    Logs plain, deterministic;
+    bool passed = true;
     for (const Way& way : ways) {
-        std::string error;
-        const auto tokens = run_way(options, way, prompts, kTokens, error);
         const bool is_deterministic = std::string(way.name).rfind("deterministic", 0) == 0;
-        auto& reference = is_deterministic ? deterministic : plain;
-        if (reference.empty()) reference = tokens;
-        int equal = 0;
-        double shared = 0;
-        for (size_t i = 0; i < tokens.size(); ++i) {
-            size_t same = 0;
-            while (same < tokens[i].size() && same < reference[i].size() && tokens[i][same] == reference[i][same]) ++same;
-            equal += same == kTokens ? 1 : 0;
-            shared += static_cast<double>(same) / kTokens / kPrompts;
-        }
-        // Sums that fast kernels take in another order may turn a near tie; these ways have the same order.
-        const bool must = is_deterministic || std::string(way.name).find("together") == std::string::npos;
-        if (must && std::string(way.name) != "chunks of 100" && equal != kPrompts) exact = false;
-        if (!error.empty()) exact = false;
-        rows.push_back(boost::json::object{
-            {"way", way.name}, {"equal", equal}, {"of", kPrompts}, {"shared_prefix", shared}, {"error", error}});
-        std::printf("equal: %-36s %2d of %d texts, mean equal part %.3f %s\n", way.name, equal, kPrompts, shared, error.c_str());
+        Logs& reference = is_deterministic ? deterministic : plain;
+        const Logs logs = run_way(options, way, prompts, reference.empty());
+        if (reference.empty()) reference = logs;
+        const Agreement a = compare(logs, reference);
+        // The fast kernels add in an order that changes from run to run: a near tie may go either way.
+        passed = passed && a.error.empty() && (is_deterministic ? a.equal == kPrompts : a.largest_margin < kNearTie);
+        rows.push_back(boost::json::object{{"way", way.name}, {"equal", a.equal}, {"of", kPrompts}, {"shared_prefix", a.shared},
+                                           {"largest_margin_at_a_difference", a.largest_margin}, {"error", a.error}});
+        std::printf("equal: %-36s %2d of %d texts, mean equal part %.3f, largest margin at a difference %.4f %s\n", way.name, a.equal,
+                    kPrompts, a.shared, a.largest_margin, a.error.c_str());
         std::fflush(stdout);
     }
     boost::json::object out;
-    out["tokens"] = kTokens;
+    out["tokens"] = kEqualTokens;
+    out["rule"] = "deterministic: every text equal; else: texts part only where the two likeliest tokens are within 0.1";
     out["ways"] = std::move(rows);
-    out["passed"] = exact;
+    out["passed"] = passed;
     return out;
 }
 

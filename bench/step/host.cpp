@@ -37,7 +37,10 @@ asio::awaitable<void> read_stream(Engine& engine, Request request, std::shared_p
             log->tokens.push_back(token);
             log->ready_ns.push_back(chunk.ready_ns);
         }
-        for (const TokenLogprob& l : chunk.logprobs) log->logprobs.push_back(l.logprob);
+        for (const TokenLogprob& l : chunk.logprobs) {
+            log->logprobs.push_back(l.logprob);
+            if (l.top.size() >= 2) log->margins.push_back(l.top[0].logprob - l.top[1].logprob);
+        }
         log->num_tokens.store(static_cast<int64_t>(log->tokens.size()));
         if (log->cancel.load() && !cancelled) {
             cancelled = true;

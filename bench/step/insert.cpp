@@ -23,6 +23,7 @@ void wait_for_tokens(const StreamLog& log, int64_t count) {
 
 struct Insertion {
     double first_ms = 0, largest_gap_ms = 0, plain_gap_ms = 0;
+    std::vector<StepRecord> mixed;   // its steps with both kinds of rows
     std::string error;
 };
 
@@ -40,11 +41,16 @@ Insertion insert_once(Host& host, const BenchOptions& options, int num_streams, 
     for (const auto& s : streams) from.push_back(static_cast<size_t>(s->num_tokens.load()));
     Request long_one;
     long_one.itl_ms = 100000;
+    const std::vector<StepRecord> before = host.engine().recorder();
+    const uint64_t first_step = before.empty() ? 0 : before.back().step;
     const auto inserted = host.start(made_up_prompt(seed + 500, options.insert_tokens, vocab), 4, long_one);
     Host::wait(*inserted);
     for (const auto& s : streams) s->cancel.store(true);
     for (const auto& s : streams) Host::wait(*s);
     Insertion out;
+    for (const StepRecord& r : host.engine().recorder()) {
+        if (r.step > first_step && r.num_prefill_rows > 0 && r.num_decode_rows > 0) out.mixed.push_back(r);
+    }
     out.first_ms = inserted->first_ms();
     out.error = inserted->error;
     std::vector<double> plain;
@@ -58,8 +64,21 @@ Insertion insert_once(Host& host, const BenchOptions& options, int num_streams, 
 }
 
 boost::json::object report(const char* policy, int num_streams, double itl_ms, const std::vector<Insertion>& runs, double unsplit_ms) {
-    std::vector<double> first, gap, plain;
+    std::vector<double> first, gap, plain, rows, device, predicted, budget;
     boost::json::object out;
+    for (const StepRecord& r : runs.back().mixed) {
+        rows.push_back(r.num_prefill_rows);
+        device.push_back(static_cast<double>(r.end_ns - r.begin_ns) * 1e-6);
+        predicted.push_back(r.predicted_ms);
+        budget.push_back(r.budget_ms);
+    }
+    out["mixed_steps"] = rows.size();
+    out["prefill_rows_median"] = rank_of(rows, 0.5);
+    out["prefill_rows_p90"] = rank_of(rows, 0.9);
+    out["device_ms_median"] = rank_of(device, 0.5);
+    out["device_ms_p99"] = rank_of(device, 0.99);
+    out["predicted_ms_median"] = rank_of(predicted, 0.5);
+    out["budget_ms_median"] = rank_of(budget, 0.5);
     for (const Insertion& r : runs) {
         first.push_back(r.first_ms);
         gap.push_back(r.largest_gap_ms);
@@ -74,8 +93,10 @@ boost::json::object report(const char* policy, int num_streams, double itl_ms, c
     out["plain_gap_ms"] = rank_of(plain, 0.5);
     const double ratio = unsplit_ms > 0 ? rank_of(first, 0.5) / unsplit_ms : 1;
     out["ttft_over_unsplit"] = ratio;
-    std::printf("insert into %d, %s, itl %.1f: ttft %.1f ms (x %.3f), largest gap %.2f ms, plain gap %.2f ms\n", num_streams, policy,
-                itl_ms, rank_of(first, 0.5), ratio, rank_of(gap, 0.5), rank_of(plain, 0.5));
+    std::printf("insert into %d, %s, itl %.1f: ttft %.1f ms (x %.3f), largest gap %.2f ms, plain gap %.2f ms; %zu mixed steps of "
+                "%.0f rows, %.2f ms (predicted %.2f, budget %.2f)\n", num_streams, policy, itl_ms, rank_of(first, 0.5), ratio,
+                rank_of(gap, 0.5), rank_of(plain, 0.5), rows.size(), rank_of(rows, 0.5), rank_of(device, 0.5), rank_of(predicted, 0.5),
+                rank_of(budget, 0.5));
     std::fflush(stdout);
     return out;
 }

@@ -4,8 +4,8 @@
 //
 // Semantics every backend honours (tests/device_conformance_test.cpp): operations of one stream run in order; no order between
 // streams without `wait`; `record` gives events whose readiness never goes back; a failed operation makes the stream
-// sticky-failed and still makes every later event ready, with an error; host memory given to `copy` must live until a later
-// event; capture may not allocate, synchronise, copy from pageable memory or read results; a replay uses the captured
+// sticky-failed and still makes every later event ready, with an error; host memory given to `copy` must live, and a source stay as
+// it is, until a later event; capture may not allocate, synchronise, copy from pageable memory or read results; a replay uses the captured
 // addresses with their current contents.
 #pragma once
 

@@ -53,7 +53,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const CudaDeviceOptions& 
     device->linear_ = std::move(linear).value();
     // Loads the library and takes its workspace now: neither may happen inside a capture.
     if (!options.deterministic && device->linear_->gemm()->available()) {
-        device->linear_->gemm()->tune_new_shapes(kTunedCandidates);
+        device->linear_->gemm()->tune_new_shapes(kTunedCandidates, true);
     }
     return device;
 }
@@ -170,7 +170,8 @@ Result<std::unique_ptr<Linear>> CudaDevice::make_linear(std::span<const HostTens
 
 Result<std::unique_ptr<Embedding>> CudaDevice::make_embedding(const HostTensor& table, const Linear* tied_head) {
     if (const Status s = make_current(); !s.ok()) return Error{s.message};
-    if (tied_head != nullptr) return make_cuda_embedding(linear_, table, tied_head);
+    const bool is_shared = tied_head != nullptr && tied_head->out_features() == table.rows && tied_head->in_features() == table.cols;
+    if (is_shared) return make_cuda_embedding(linear_, table, tied_head);
     Result<PlainTensors> plain = PlainTensors::of({&table, 1});
     if (!plain) return Error{plain.error()};
     return make_cuda_embedding(linear_, plain.value().tensors()[0], nullptr);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "kernels/allocations.h"
@@ -50,6 +51,7 @@ private:
     DeviceCaps caps_;
     Allocations allocations_;
     EventPool events_;
+    std::unordered_set<uint64_t> written_;   // serials of pinned memory that operations write: not to be read ahead of them
     std::shared_ptr<LinearContext> linear_;
     std::vector<CudaStream*> streams_;
     uint32_t next_stream_id_ = 1;

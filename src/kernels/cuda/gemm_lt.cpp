@@ -144,9 +144,11 @@ Status LtGemm::run(cudaStream_t stream, const Product& product) {
     if (candidates_ > 0 && !plan.value()->tuned) {
         cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
         cudaStreamIsCapturing(stream, &capturing);
-        const cudaStream_t timed = capturing == cudaStreamCaptureStatusNone ? stream : tuning_stream();
-        const Status s = tune(timed, product, candidates_);
-        if (!s.ok()) return s;
+        const bool in_capture = capturing != cudaStreamCaptureStatusNone;
+        if (in_capture || !captures_only_) {
+            const Status s = tune(in_capture ? tuning_stream() : stream, product, candidates_);
+            if (!s.ok()) return s;
+        }
     }
     return execute(stream, product, *plan.value());
 }

@@ -36,7 +36,11 @@ public:
     Status run(cudaStream_t stream, const Product& product);
     /// From now on `run` times up to this many candidates of a shape that it meets first, inside a capture on a stream of
     /// its own: the capture must be a relaxed one and nothing else may use the product's memory then. 0: takes the library's.
-    void tune_new_shapes(int candidates) { candidates_ = candidates; }
+    /// `captures_only`: never outside one, where the timed runs would add to what the step is computing.
+    void tune_new_shapes(int candidates, bool captures_only = false) {
+        candidates_ = candidates;
+        captures_only_ = captures_only;
+    }
     /// Times the library's candidates for this shape on `stream` and keeps the fastest. Synchronises: at start only.
     Status tune(cudaStream_t stream, const Product& product, int candidates);
 
@@ -51,6 +55,7 @@ private:
     std::unique_ptr<Library> library_;
     bool tried_ = false;
     int candidates_ = 0;
+    bool captures_only_ = false;
     std::map<Key, std::unique_ptr<Plan>> plans_;
     void* workspace_ = nullptr;
     cudaStream_t tuning_stream_ = nullptr;

@@ -1,5 +1,5 @@
-// A stamp is one thread. A copy gives every 4 KiB of a piece a block, whose threads have all their loads in flight at once: over
-// the host's bus the latency is what counts.
+// A stamp is one thread. A copy from the host gives every 4 KiB of a piece a block, whose threads have all their loads in flight at
+// once: over the bus the latency is what counts.
 #include <algorithm>
 
 #include "kernels/cuda/ops_launch.h"
@@ -11,13 +11,13 @@ namespace {
 constexpr uint64_t kBlockBytes = 4096;
 constexpr int kThreads = 256;   // of 16 bytes each
 
-__global__ void __launch_bounds__(kThreads) copy_pieces_kernel(const CopyPieces all) {
-    const CopyPieces::Piece& piece = all.pieces[blockIdx.y];
+/// This block's part of one piece.
+__device__ __forceinline__ void copy_part(uint8_t* dst, const uint8_t* src, uint64_t piece_bytes) {
     const uint64_t begin = blockIdx.x * kBlockBytes;
-    if (begin >= piece.bytes) return;
-    const uint64_t bytes = min(kBlockBytes, static_cast<uint64_t>(piece.bytes - begin));
-    const uint8_t* src = piece.src + begin;
-    uint8_t* dst = piece.dst + begin;
+    if (begin >= piece_bytes) return;
+    const uint64_t bytes = min(kBlockBytes, static_cast<uint64_t>(piece_bytes - begin));
+    src += begin;
+    dst += begin;
     const uint64_t thread = threadIdx.x;
     uint64_t done = 0;
     if ((reinterpret_cast<uintptr_t>(src) | reinterpret_cast<uintptr_t>(dst)) % 16 == 0) {
@@ -25,6 +25,67 @@ __global__ void __launch_bounds__(kThreads) copy_pieces_kernel(const CopyPieces 
         if (thread < bytes / 16) reinterpret_cast<uint4*>(dst)[thread] = reinterpret_cast<const uint4*>(src)[thread];
     }
     for (uint64_t i = done + thread; i < bytes; i += kThreads) dst[i] = src[i];
+}
+
+__global__ void __launch_bounds__(kThreads) copy_pieces_kernel(const CopyPieces all) {
+    const CopyPieces::Piece& piece = all.pieces[blockIdx.y];
+    copy_part(piece.dst, piece.src, piece.bytes);
+}
+
+struct FetchHeader {
+    uint32_t num_pieces;
+    uint32_t num_units;   // of 16 bytes, of all pieces
+    uint64_t padding;
+    struct Piece {
+        uint8_t* dst;
+        uint32_t first_unit;
+        uint32_t bytes;
+    } pieces[kMaxPieces];
+};
+static_assert(sizeof(FetchHeader) <= kFetchHeaderBytes);
+
+__global__ void __launch_bounds__(kThreads) pack_kernel(const CopyPieces all, const FetchHeader header, uint8_t* slot) {
+    const int piece = static_cast<int>(blockIdx.y);
+    if (blockIdx.x == 0 && piece == 0 && threadIdx.x == 0) *reinterpret_cast<FetchHeader*>(slot) = header;
+    if (piece >= all.num_pieces) return;
+    copy_part(slot + kFetchHeaderBytes + uint64_t{header.pieces[piece].first_unit} * 16, all.pieces[piece].src,
+              all.pieces[piece].bytes);
+}
+
+struct FetchState {
+    uint32_t turn;      // whose slot it is: of the launches so far
+    uint32_t arrived;   // blocks of this launch that are done
+};
+
+/// A thread a unit of 16 bytes, so that all loads are in flight at once.
+__global__ void __launch_bounds__(kThreads) fetch_kernel(FetchState* state, const uint8_t* slots) {
+    const uint32_t turn = __ldcg(&state->turn);
+    const uint8_t* slot = slots + (turn % 2) * kFetchSlotBytes;
+    const auto& header = *reinterpret_cast<const FetchHeader*>(slot);
+    const auto* units = reinterpret_cast<const uint4*>(slot + kFetchHeaderBytes);
+    const uint32_t num_units = __ldcg(&header.num_units), num_pieces = __ldcg(&header.num_pieces);
+    for (uint32_t u = blockIdx.x * kThreads + threadIdx.x; u < num_units; u += gridDim.x * kThreads) {
+        const uint4 value = __ldcg(units + u);
+        uint32_t p = 0;
+        while (p + 1 < num_pieces && u >= __ldcg(&header.pieces[p + 1].first_unit)) ++p;
+        const uint32_t at = (u - __ldcg(&header.pieces[p].first_unit)) * 16, bytes = __ldcg(&header.pieces[p].bytes);
+        uint8_t* dst = reinterpret_cast<uint8_t*>(__ldcg(reinterpret_cast<const unsigned long long*>(&header.pieces[p].dst))) + at;
+        if (at + 16 <= bytes && reinterpret_cast<uintptr_t>(dst) % 16 == 0) {
+            *reinterpret_cast<uint4*>(dst) = value;
+        } else {
+            const uint32_t words[4] = {value.x, value.y, value.z, value.w};
+            const uint32_t count = min(16u, bytes - at);
+#pragma unroll
+            for (uint32_t i = 0; i < 16; ++i) {
+                if (i < count) dst[i] = static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
+            }
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(&state->arrived, 1u) == gridDim.x - 1) {
+        state->arrived = 0;
+        state->turn = turn + 1;
+    }
 }
 
 __global__ void stamp_kernel(uint64_t* base, const int32_t* index, uint64_t stride) {
@@ -42,6 +103,27 @@ Status run_copy_pieces(cudaStream_t stream, const CopyPieces& all) {
     const dim3 grid(static_cast<unsigned>((largest + kBlockBytes - 1) / kBlockBytes),
                     static_cast<unsigned>(all.num_pieces));
     return launch_kernel(stream, grid, dim3(kThreads), 0, Edge::full, copy_pieces_kernel, all);
+}
+
+Status run_pack(cudaStream_t stream, const CopyPieces& all, uint8_t* slot) {
+    FetchHeader header = {};
+    header.num_pieces = static_cast<uint32_t>(all.num_pieces);
+    uint64_t largest = 1;
+    for (int i = 0; i < all.num_pieces; ++i) {
+        header.pieces[i] = {all.pieces[i].dst, header.num_units, static_cast<uint32_t>(all.pieces[i].bytes)};
+        header.num_units += static_cast<uint32_t>((all.pieces[i].bytes + 15) / 16);
+        largest = std::max(largest, all.pieces[i].bytes);
+    }
+    const dim3 grid(static_cast<unsigned>((largest + kBlockBytes - 1) / kBlockBytes),
+                    static_cast<unsigned>(std::max(all.num_pieces, 1)));
+    return launch_kernel(stream, grid, dim3(kThreads), 0, Edge::full, pack_kernel, all, header, slot);
+}
+
+Status run_fetch(cudaStream_t stream, void* state, const uint8_t* slots) {
+    // 128 KiB at a time: what a step of 256 sequences brings along.
+    constexpr unsigned kFetchBlocks = 32;
+    return launch_kernel(stream, dim3(kFetchBlocks), dim3(kThreads), 0, Edge::full, fetch_kernel, static_cast<FetchState*>(state),
+                         slots);
 }
 
 Status run_stamp(cudaStream_t stream, uint64_t* base, const int32_t* index, size_t stride) {

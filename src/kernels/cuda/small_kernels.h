@@ -1,4 +1,4 @@
-// The device's own small kernels, which no model knows: the step's stamp and the copy of several small pieces in one launch. Host
+// The device's own small kernels, which no model knows: the step's stamp and the copies of several small pieces in one launch. Host
 // side; capturable.
 #pragma once
 
@@ -24,6 +24,14 @@ struct CopyPieces {
 };
 
 Status run_copy_pieces(cudaStream_t stream, const CopyPieces& pieces);
+
+// The two halves of InputFetch. A slot holds a header that says where its pieces go, then the pieces, each on 16 bytes.
+constexpr size_t kFetchHeaderBytes = 256;
+constexpr size_t kFetchSlotBytes = (size_t{1} << 20) + kFetchHeaderBytes;
+/// The pieces and their header into a slot of device memory.
+Status run_pack(cudaStream_t stream, const CopyPieces& pieces, uint8_t* slot);
+/// From the slot whose turn it is (of two, one behind the other) to the pieces' destinations. `state`: 8 bytes, zero at first.
+Status run_fetch(cudaStream_t stream, void* state, const uint8_t* slots);
 /// The GPU's global timer in ns into base[*index * stride]; see Stream::stamp.
 Status run_stamp(cudaStream_t stream, uint64_t* base, const int32_t* index, size_t stride);
 /// Whether this build holds code for the current device. Loads it.

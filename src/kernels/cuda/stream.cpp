@@ -2,6 +2,7 @@
 #include "kernels/cuda/stream.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/ops_launch.h"
@@ -9,8 +10,8 @@
 namespace takt::cuda {
 namespace {
 
-// Up to here the multiprocessors' own reads over the bus beat a transfer's start-up.
-constexpr size_t kMostCollectedBytes = size_t{256} << 10;
+// Together they fit a fetch's slot; larger copies are transfers of their own.
+constexpr size_t kMostCollectedBytes = kFetchSlotBytes - kFetchHeaderBytes - 16 * kMaxPieces;
 
 constexpr Status kForbiddenInCapture{kStatusNotInCapture, "not allowed while the stream is being captured"};
 constexpr Status kPageableInCapture{kStatusNotInCapture, "a capture may name device and pinned memory only"};
@@ -61,7 +62,18 @@ Status CudaStream::check(cudaError_t e) {
     return capture_ != nullptr ? capture_failure(status_of(e)) : failure(status_of(e));
 }
 
+void CudaStream::note_written(const void* data) {
+    const auto found = device_.allocations().find(data, 1);
+    if (is_pinned(found)) device_.written_.insert(found->serial);
+}
+
 Status CudaStream::begin_operation(const void* params, size_t bytes) {
+    const auto* words = static_cast<const uint8_t*>(params);
+    for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+        const void* word = nullptr;
+        std::memcpy(&word, words + at, sizeof(word));
+        if (word != nullptr) note_written(word);   // which of its parameters it writes is the operation's own affair
+    }
     if (capture_ != nullptr) {
         capture_->memory().scan(device_.allocations(), params, bytes);
         return {};
@@ -77,7 +89,9 @@ Status CudaStream::end_operation(Status status) {
 
 bool CudaStream::collect(void* dst, const void* src, size_t bytes) {
     const Allocations& all = device_.allocations();
-    if (bytes > kMostCollectedBytes || !is_pinned(all.find(src, bytes)) || !is_device(all.find(dst, bytes))) return false;
+    const std::optional<Allocation> source = all.find(src, bytes);
+    if (bytes > kMostCollectedBytes || !is_pinned(source) || device_.written_.contains(source->serial)) return false;
+    if (!is_device(all.find(dst, bytes))) return false;
     auto* to = static_cast<uint8_t*>(dst);
     const auto* begin = collected_.pieces;
     const bool overlaps = std::any_of(begin, begin + collected_.num_pieces, [&](const CopyPieces::Piece& p) {
@@ -102,6 +116,7 @@ Status CudaStream::flush() {
 Status CudaStream::copy(void* dst, const void* src, size_t bytes) {
     if (bytes == 0) return {};
     const Allocations& all = device_.allocations();
+    note_written(dst);
     if (capture_ != nullptr) {
         if (!all.capturable(dst, bytes) || !all.capturable(src, bytes)) return capture_failure(kPageableInCapture);
         capture_->memory().add(all, dst);
@@ -124,6 +139,7 @@ Status CudaStream::fill(void* dst, uint8_t value, size_t bytes) {
     if (bytes == 0) return {};
     const Allocations& all = device_.allocations();
     const bool reachable = all.capturable(dst, bytes);
+    note_written(dst);
     if (capture_ != nullptr) {
         if (!reachable) return capture_failure(kPageableInCapture);
         capture_->memory().add(all, dst);
@@ -182,14 +198,16 @@ Status CudaStream::wait(Event event) {
 Status CudaStream::begin_capture() {
     if (capture_ != nullptr) return capture_failure(kForbiddenInCapture);
     if (const Status s = synchronize(); !s.ok()) return s;
+    if (fetch_ == nullptr) fetch_ = InputFetch::create();
     // Relaxed: the linear layers may time their kernels on a stream of their own meanwhile; what a capture may not do is
     // refused above and in CudaDevice::alloc.
     if (const cudaError_t e = cudaStreamBeginCapture(native_, cudaStreamCaptureModeRelaxed); e != cudaSuccess) {
         return failure(status_of(e));
     }
-    capture_ = std::make_unique<CudaGraph>();
+    capture_ = std::make_unique<CudaGraph>(fetch_);
     capture_status_ = {};
     ++device_.num_capturing_;
+    if (fetch_ != nullptr) (void)end_operation(fetch_->record(native_));
     return {};
 }
 
@@ -217,8 +235,14 @@ Status CudaStream::launch(Graph& graph) {
     if (!own->memory().alive(device_.allocations())) {
         return {kStatusBadArgument, "the graph names memory that was freed after its capture"};
     }
-    if (const Status s = flush(); !s.ok()) return s;
-    return check(cudaGraphLaunch(own->exec(), native_));
+    if (own->fetch() == nullptr || !InputFetch::fits(collected_)) {
+        if (const Status s = flush(); !s.ok()) return s;
+    }
+    if (own->fetch() == nullptr) return check(cudaGraphLaunch(own->exec(), native_));
+    const cudaError_t e = own->fetch()->launch(native_, collected_, own->exec());
+    collected_.num_pieces = 0;
+    collected_bytes_ = 0;
+    return check(e);
 }
 
 uint64_t CudaStream::completed() {

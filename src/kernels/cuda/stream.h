@@ -1,6 +1,6 @@
-// CudaStream: a CUDA stream with takt's events, captures and sticky failure. Small copies from pinned memory are collected and go out
-// as one launch before whatever comes next, since each transfer of its own would cost microseconds between two steps. Engine
-// thread only.
+// CudaStream: a CUDA stream with takt's events, captures and sticky failure. Small copies from pinned memory are collected, since each
+// transfer of its own would cost microseconds between two steps: they travel with the graph that comes next (input_fetch.h), else
+// as one launch before whatever does. Engine thread only.
 #pragma once
 
 #include <deque>
@@ -52,12 +52,15 @@ private:
     /// Whether the copy was collected; flushes where it has to come after what is collected already.
     [[nodiscard]] bool collect(void* dst, const void* src, size_t bytes);
     Status flush();
+    /// Pinned memory that operations write may not be read ahead of them.
+    void note_written(const void* data);
 
     CudaDevice& device_;
     const uint32_t id_;
     const cudaStream_t native_;
     std::unique_ptr<CudaGraph> capture_;
     Status capture_status_;
+    std::shared_ptr<InputFetch> fetch_;   // made at the first capture
     CopyPieces collected_;
     uint64_t collected_bytes_ = 0;
     std::deque<Outstanding> outstanding_;
