@@ -118,7 +118,9 @@ void EngineState::load() {
     if (!core) throw load_error(errc::internal, config_.model.path + ": " + core.error());
     core_ = std::move(core).value();
     if (loaded_->device->caps().kind == DeviceKind::cuda && config_.device.graphs) {
-        if (Status s = core_->runner().prepare_decode_graphs(); !s) throw load_error(errc::internal, s.message);
+        if (Status s = core_->runner().prepare_graphs(); !s) throw load_error(errc::internal, s.message);
+        log_.write(LogLevel::info, "engine", std::to_string(core_->runner().num_graphs()) + " graphs recorded, " +
+                                                 std::to_string(core_->runner().graph_bytes() >> 20) + " MiB");
     }
     has_wakeup_ = loaded_->device->set_wakeup(
         [](void* io) { net::post(*static_cast<net::io_context*>(io), [] {}); }, &io_);

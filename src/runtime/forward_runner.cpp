@@ -138,11 +138,17 @@ Status ForwardRunner::launch(const StepPlan& plan, const StepSources& sources, T
     return {};
 }
 
-Status ForwardRunner::prepare_decode_graphs() {
+Status ForwardRunner::prepare_graphs() {
+    std::vector<int32_t> sample_counts{0};
+    while (sample_counts.back() < options_.max_running) sample_counts.push_back(padded_samples(sample_counts.back() + 1));
     for (int32_t rows : options_.row_ladder) {
-        if (rows > options_.max_running) break;
-        for (const bool greedy : {true, false}) {
-            if (Status s = graphs_->prepare(*stream_, GraphKey{rows, padded_samples(rows), greedy, true, true}); !s) return s;
+        for (size_t i = 0; i < sample_counts.size(); ++i) {
+            // A smaller count of samples in these rows may be padded beyond them.
+            if (i > 0 && sample_counts[i - 1] >= rows) break;
+            for (const bool greedy : {true, false}) {
+                if (!greedy && i == 0) continue;   // nothing is sampled: its plan is greedy
+                if (Status s = graphs_->prepare(*stream_, GraphKey{rows, sample_counts[i], greedy, true, true}); !s) return s;
+            }
         }
     }
     return {};

@@ -48,8 +48,10 @@ public:
     [[nodiscard]] const SampleResult* samples(const Ticket& t) const { return staging_->result_samples(t.result_index); }
     [[nodiscard]] size_t num_graphs() const { return graphs_->num_graphs(); }
     [[nodiscard]] const RunnerOptions& options() const { return options_; }
-    /// Records the pure decode shapes ahead of the first request.
-    Status prepare_decode_graphs();
+    /// Records every shape that one launch can have ahead of the first request: recorded while streams run, a shape would hold them
+    /// up for as long as that takes.
+    Status prepare_graphs();
+    [[nodiscard]] size_t graph_bytes() const { return graphs_->bytes(); }
 
     /// Bytes that `create` would take beside weights and KV, for the memory plan.
     static StepCapacity capacity_of(const Device& device, const Model& model, const RunnerOptions& options);

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) copy_pieces_kernel(const CopyPieces 
     copy_part(piece.dst, piece.src, piece.bytes);
 }
 
-struct FetchHeader {
+struct alignas(16) FetchHeader {
     uint32_t num_pieces;
     uint32_t num_units;   // of 16 bytes, of all pieces
     uint64_t padding;
@@ -42,7 +42,7 @@ struct FetchHeader {
         uint32_t bytes;
     } pieces[kMaxPieces];
 };
-static_assert(sizeof(FetchHeader) <= kFetchHeaderBytes);
+static_assert(sizeof(FetchHeader) <= kFetchHeaderBytes && sizeof(FetchHeader) % 16 == 0);
 
 __global__ void __launch_bounds__(kThreads) pack_kernel(const CopyPieces all, const FetchHeader header, uint8_t* slot) {
     const int piece = static_cast<int>(blockIdx.y);
@@ -59,17 +59,24 @@ struct FetchState {
 
 /// A thread a unit of 16 bytes, so that all loads are in flight at once.
 __global__ void __launch_bounds__(kThreads) fetch_kernel(FetchState* state, const uint8_t* slots) {
+    __shared__ FetchHeader header;
     const uint32_t turn = __ldcg(&state->turn);
     const uint8_t* slot = slots + (turn % 2) * kFetchSlotBytes;
-    const auto& header = *reinterpret_cast<const FetchHeader*>(slot);
     const auto* units = reinterpret_cast<const uint4*>(slot + kFetchHeaderBytes);
-    const uint32_t num_units = __ldcg(&header.num_units), num_pieces = __ldcg(&header.num_pieces);
-    for (uint32_t u = blockIdx.x * kThreads + threadIdx.x; u < num_units; u += gridDim.x * kThreads) {
-        const uint4 value = __ldcg(units + u);
+    uint32_t u = blockIdx.x * kThreads + threadIdx.x;
+    // Whether or not it is a unit of this step: its load then runs beside the header's.
+    uint4 value = __ldcg(units + min(u, static_cast<uint32_t>((kFetchSlotBytes - kFetchHeaderBytes) / 16 - 1)));
+    constexpr uint32_t kHeaderUnits = sizeof(FetchHeader) / 16;
+    if (threadIdx.x < kHeaderUnits) {
+        reinterpret_cast<uint4*>(&header)[threadIdx.x] = __ldcg(reinterpret_cast<const uint4*>(slot) + threadIdx.x);
+    }
+    __syncthreads();
+    for (bool is_loaded = true; u < header.num_units; u += gridDim.x * kThreads, is_loaded = false) {
+        if (!is_loaded) value = __ldcg(units + u);
         uint32_t p = 0;
-        while (p + 1 < num_pieces && u >= __ldcg(&header.pieces[p + 1].first_unit)) ++p;
-        const uint32_t at = (u - __ldcg(&header.pieces[p].first_unit)) * 16, bytes = __ldcg(&header.pieces[p].bytes);
-        uint8_t* dst = reinterpret_cast<uint8_t*>(__ldcg(reinterpret_cast<const unsigned long long*>(&header.pieces[p].dst))) + at;
+        while (p + 1 < header.num_pieces && u >= header.pieces[p + 1].first_unit) ++p;
+        const uint32_t at = (u - header.pieces[p].first_unit) * 16, bytes = header.pieces[p].bytes;
+        uint8_t* dst = header.pieces[p].dst + at;
         if (at + 16 <= bytes && reinterpret_cast<uintptr_t>(dst) % 16 == 0) {
             *reinterpret_cast<uint4*>(dst) = value;
         } else {
@@ -120,8 +127,8 @@ Status run_pack(cudaStream_t stream, const CopyPieces& all, uint8_t* slot) {
 }
 
 Status run_fetch(cudaStream_t stream, void* state, const uint8_t* slots) {
-    // 128 KiB at a time: what a step of 256 sequences brings along.
-    constexpr unsigned kFetchBlocks = 32;
+    // 256 KiB at a time: twice what a step of 256 sequences with contexts of 1,024 brings along.
+    constexpr unsigned kFetchBlocks = 64;
     return launch_kernel(stream, dim3(kFetchBlocks), dim3(kThreads), 0, Edge::full, fetch_kernel, static_cast<FetchState*>(state),
                          slots);
 }
