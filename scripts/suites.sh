@@ -36,28 +36,55 @@ run_end_to_end() {
 SANITIZER_ARGUMENTS=(--buildtype=plain -Doptimization=1 -Dcpp_args=-gline-tables-only -Db_lundef=false
     -Dcuda=disabled -Dbench=disabled -Dsim_seeds=20)
 
+# What a sanitizer has nothing to say about; the same list as of the test setup `sanitized` in tests/meson.build.
+UNSANITIZED_SUITES=(gpu long timing install tidy headers)
+
 # The address and undefined-behaviour build also holds the fuzz targets.
 configure_asan() { configure asan clang++ "${SANITIZER_ARGUMENTS[@]}" -Db_sanitize=address,undefined -Dfuzz=true; }
 
-# run_fuzzers RESULTS SECONDS: each fuzz target of build/asan for that long, from its committed inputs.
+# The doors run one thread: what a race needs is below them.
+configure_tsan() { configure tsan clang++ "${SANITIZER_ARGUMENTS[@]}" -Db_sanitize=thread -Dserver=disabled; }
+
+# build_tests NAME EXCLUDED_SUITES...: builds the test programs of build/NAME that have none of the suites, and the fuzz targets
+# where that build has any, but not what no test there runs.
+build_tests() {
+    local name=$1 targets
+    shift
+    targets=$(meson introspect "$TAKT_ROOT/build/$name" --tests --targets |
+        python3 "$TAKT_ROOT/scripts/test_targets.py" "$TAKT_ROOT/build/$name" "$@") || die "meson introspect failed in build/$name"
+    # shellcheck disable=SC2086
+    build "$name" $targets
+}
+
+# fuzz_one TARGET RESULTS SECONDS: one fuzz target from its committed inputs; what it finds stays in build/fuzz/NAME.
+fuzz_one() {
+    local target=$1 results=$2 seconds=$3 name corpus seeds
+    name=$(basename "$target")
+    corpus=$TAKT_ROOT/build/fuzz/$name
+    seeds=$TAKT_ROOT/tests/data/fuzz/$name
+    mkdir -p "$corpus"
+    if (cd "$corpus" && "$target" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=3000 -timeout=30 \
+        -verbosity=0 "$corpus" $([ -d "$seeds" ] && echo "$seeds")) > "$results/$name.log" 2>&1; then
+        echo "1 passed, 0 failed" > "$results/$name.txt"
+    else
+        echo "0 passed, 1 failed" > "$results/$name.txt"
+        tail -40 "$results/$name.log"
+        say "$name failed; the input is in build/fuzz/$name"
+    fi
+}
+
+# run_fuzzers RESULTS SECONDS: each fuzz target of build/asan for that long, one a core.
 run_fuzzers() {
-    local results=$1 seconds=$2 target name passed=0 failed=0 corpus seeds
+    local results=$1 seconds=$2 target num=0
     for target in "$TAKT_ROOT"/build/asan/tests/fuzz/*_fuzz; do
         [ -x "$target" ] || continue
-        name=$(basename "$target")
-        corpus=$TAKT_ROOT/build/fuzz/$name
-        seeds=$TAKT_ROOT/tests/data/fuzz/$name
-        mkdir -p "$corpus"
-        say "fuzzing $name for $seconds s"
-        if (cd "$corpus" && "$target" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=3000 -timeout=10 \
-            -verbosity=0 "$corpus" $([ -d "$seeds" ] && echo "$seeds")) 2>&1 | tail -25; then
-            passed=$((passed + 1))
-        else
-            failed=$((failed + 1))
-            say "$name failed; the input is in build/fuzz/$name"
-        fi
+        say "fuzzing $(basename "$target") for $seconds s"
+        fuzz_one "$target" "$results" "$seconds" &
+        num=$((num + 1))
+        [ $((num % $(nproc))) -ne 0 ] || wait
     done
-    printf '%d passed, %d failed\n' "$passed" "$failed" > "$results/fuzz.txt"
+    wait
+    [ "$num" -gt 0 ] || echo "0 passed, 1 failed" > "$results/fuzz.txt"
 }
 
 # print_tally RESULTS: the closing line; fails unless everything passed.

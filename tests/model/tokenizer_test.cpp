@@ -146,8 +146,7 @@ TEST_CASE("the hand-written scanners cut where their patterns do") {
             text += " ";
             append_utf8(text, cp);
             text += "1";
-            INFO(name << " U+" << static_cast<uint32_t>(cp));
-            if (!agree(text)) FAIL("differs");
+            if (!agree(text)) FAIL(name << " U+" << static_cast<uint32_t>(cp));   // half a million of them: no INFO each
         }
     }
 }

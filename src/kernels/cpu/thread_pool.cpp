@@ -111,9 +111,9 @@ void ThreadPool::execute(int thread, bool watched) {
         context.num_threads = operation.single ? 1 : job_.num_threads;
         operation.run(context, operation.params);
     }
-    // Before the last meeting: thread 0 reads the reports after it.
+    // Before the last meeting: thread 0 reads the reports after it, and may have begun the next job before the others are awake.
     me.num_preempted = watched ? num_involuntary_switches() - switches : 0;
-    meet(thread, !alone);
+    meet(thread, thread == 0 && !alone);
 }
 
 void ThreadPool::meet(int thread, bool counts) {
