@@ -19,6 +19,7 @@ namespace {
 
 // After a stop nothing new is launched; a device that has not finished by then is taken for stuck.
 constexpr uint64_t kStopGraceNs = 10'000'000'000;
+constexpr double kPrepareRetryMs = 1000;   // a queue of texts is tokenised in about that time
 
 template <class Handler>
 net::any_completion_executor work_of(const Handler& handler, const net::any_io_executor& fallback) {
@@ -182,9 +183,18 @@ void EngineState::submit(Request request, std::shared_ptr<Refusal> refusal, Engi
         });
     }
     const uint64_t arrival_ns = clock_.now_ns();
+    // Texts wait for the tokeniser too: as many at most as could then run and wait.
+    const int64_t bound = int64_t{config_.scheduler.max_waiting} + config_.scheduler.max_running;
+    if (num_preparing_.fetch_add(1) >= bound) {
+        num_preparing_.fetch_sub(1);
+        core_->metrics().refused[static_cast<size_t>(errc::queue_full)].fetch_add(1, std::memory_order_relaxed);
+        if (op->refusal) *op->refusal = {"the queue for tokenising is full", kPrepareRetryMs};
+        return op->complete(errc::queue_full, {});
+    }
     net::post(*pool_, [this, op, arrival_ns, request = std::move(request)]() mutable {
         auto prepared = std::make_shared<PreparedRequest>();
         if (!op->cancelled.load()) *prepared = preparer_->prepare(std::move(request), arrival_ns);
+        num_preparing_.fetch_sub(1);
         const bool open = door_->post([door = door_, op, prepared](EngineCore& core) {
             admit(core, door, *op, std::move(*prepared));
         });

@@ -61,6 +61,7 @@ private:
     std::unique_ptr<Preparer> preparer_;
     std::unique_ptr<EngineCore> core_;
     std::unique_ptr<net::thread_pool> pool_;
+    std::atomic<int64_t> num_preparing_{0};     // submissions that the pool has not tokenised
     bool has_wakeup_ = false;                   // the device announces completions itself
 
     // Engine thread.

@@ -6,44 +6,28 @@
 namespace takt::server {
 
 asio::awaitable<bool> Outbox::send(Slot& slot, std::string frame) {
-    if (dead_) co_return false;
-    slot.frame_ = std::move(frame);
-    slot.queued_ = true;
-    queue_.push_back(&slot);
-    writer_signal_.notify();
-    while (slot.queued_) co_await slot.taken_.wait();
-    co_return !dead_;
-}
-
-asio::awaitable<void> Outbox::run() {
-    while (!dead_) {
-        if (queue_.empty()) {
-            if (finished_) co_return;
-            co_await writer_signal_.wait();
-            continue;
-        }
-        Slot* slot = queue_.front();
-        queue_.pop_front();
-        std::string frame = std::move(slot->frame_);
-        slot->queued_ = false;
-        slot->taken_.notify();
+    if (busy_) {
+        slot.waiting_ = true;
+        queue_.push_back(&slot);
+        while (slot.waiting_) co_await slot.turn_.wait();
+    }
+    busy_ = true;
+    if (!dead_) {
         const bool written = co_await socket_.write(std::move(frame));
         if (!written) fail();
     }
+    pass_on();
+    co_return !dead_;
 }
 
-void Outbox::finish() {
-    finished_ = true;
-    writer_signal_.notify();
-}
-
-void Outbox::fail() {
-    dead_ = true;
-    for (Slot* slot : std::exchange(queue_, {})) {
-        slot->queued_ = false;
-        slot->taken_.notify();
-    }
-    writer_signal_.notify();
+// The turn goes over without becoming free in between, so that nobody overtakes.
+void Outbox::pass_on() {
+    busy_ = !queue_.empty();
+    if (!busy_) return;
+    Slot* next = queue_.front();
+    queue_.pop_front();
+    next->waiting_ = false;
+    next->turn_.notify();
 }
 
 }  // namespace takt::server

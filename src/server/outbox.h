@@ -1,6 +1,6 @@
-// Outbox: the frames waiting for a WebSocket's one writer. Each sender has at most one frame here and waits until the
-// writer took it, so the queue is bounded by the number of senders and a slow socket stops its senders, nobody else.
-// Server thread.
+// Outbox: the turns at a WebSocket that takes one frame at a time. Whoever comes while nobody writes writes at once;
+// the others wait in order, each with its one frame, so a slow socket stops its senders, nobody else, and the queue is
+// bounded by their number. Server thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -14,36 +14,34 @@ namespace takt::server {
 
 class Outbox {
 public:
-    explicit Outbox(WsSocket& socket) : socket_(socket), writer_signal_(socket.executor()) {}
+    explicit Outbox(WsSocket& socket) : socket_(socket) {}
 
     /// A sender's place in the queue; must outlive its send().
     class Slot {
     public:
-        explicit Slot(asio::any_io_executor executor) : taken_(std::move(executor)) {}
+        explicit Slot(asio::any_io_executor executor) : turn_(std::move(executor)) {}
 
     private:
         friend class Outbox;
-        std::string frame_;
-        Signal taken_;
-        bool queued_ = false;
+        Signal turn_;
+        bool waiting_ = false;
     };
 
-    /// Queues the frame and waits until the writer took it; false: the socket is dead, the frame is dropped.
+    /// Waits for its turn, in the order of calls, and writes the frame; false: the socket is dead, the frame is dropped.
     asio::awaitable<bool> send(Slot& slot, std::string frame);
 
-    /// The writer: returns after finish() once the queue is empty, or when the socket is dead.
-    asio::awaitable<void> run();
-    /// No more frames come.
-    void finish();
-    /// The socket is dead: every sender returns false.
-    void fail();
+    /// The socket is dead: no frame is written from now on, and every sender returns false in turn.
+    void fail() { dead_ = true; }
     [[nodiscard]] bool dead() const { return dead_; }
+    /// A frame is being written.
+    [[nodiscard]] bool busy() const { return busy_; }
 
 private:
+    void pass_on();
+
     WsSocket& socket_;
-    Signal writer_signal_;
     std::deque<Slot*> queue_;
-    bool finished_ = false;
+    bool busy_ = false;
     bool dead_ = false;
 };
 

@@ -31,13 +31,13 @@ ResponsesSession::ResponsesSession(ServerState& state, WsSocket& socket, Identit
                [&state](std::exception_ptr) { state.log(LogLevel::error, "a writer ended by an exception"); }) {}
 
 asio::awaitable<void> ResponsesSession::run() {
-    helpers_.spawn(outbox_.run());
     co_await read_loop();
     closed_ = true;
     outbox_.fail();
+    // A peer that is gone, or that closed and does not read, would hold a write for ever.
+    if (outbox_.busy()) socket_.abort();
     for (const auto& entry : lanes_) entry.second->generation.cancel();
     co_await responses_.empty();
-    outbox_.finish();
     co_await helpers_.empty();
 }
 

@@ -32,13 +32,13 @@ StreamSession::StreamSession(ServerState& state, WsSocket& socket, Identity iden
       helpers_(socket.executor(), [&state](std::exception_ptr) { state.log(LogLevel::error, "a writer ended by an exception"); }) {}
 
 asio::awaitable<void> StreamSession::run() {
-    helpers_.spawn(outbox_.run());
     co_await read_loop();
     closed_ = true;
     outbox_.fail();
+    // A peer that is gone, or that closed and does not read, would hold a write for ever.
+    if (outbox_.busy()) socket_.abort();
     for (const auto& entry : live_) cancel(*entry.second);
     co_await pumps_.empty();
-    outbox_.finish();
     co_await helpers_.empty();
 }
 
@@ -197,8 +197,8 @@ asio::awaitable<bool> StreamSession::send_chunk(Live& live, Chunk chunk) {
     }
 }
 
-// The one terminal event. The id is free again once the frame was taken, so a client that reuses it on seeing the end is
-// never told that it is a duplicate.
+// The one terminal event. The id is free from here on, so a client that reuses it on seeing the end is never told that it
+// is a duplicate; frames of a new request stand behind this one in the outbox.
 asio::awaitable<void> StreamSession::finish(std::shared_ptr<Live> live, Failure failure, RequestResult result) {
     std::string frame;
     if (failure || result.reason == FinishReason::error) {
@@ -211,8 +211,8 @@ asio::awaitable<void> StreamSession::finish(std::shared_ptr<Live> live, Failure 
     } else {
         frame = done_frame(live->id, result);
     }
-    co_await outbox_.send(live->slot, std::move(frame));
     live_.erase(live->id);
+    co_await outbox_.send(live->slot, std::move(frame));
 }
 
 }  // namespace takt::server

@@ -170,10 +170,28 @@ def test_one_address_has_its_limit():
     assert server.stop() == 0
 
 
+def test_long_texts_wait_for_the_tokeniser_in_a_bounded_queue():
+    server = Server(*SIM, "--set", "scheduler.max_running=1", "--set", "scheduler.max_waiting=2", "--set", "model.max_context=100")
+
+    async def body():
+        async with connect(server, max_size=None) as stream:
+            for index in range(60):
+                await send(stream, type="generate", id=str(index), prompt="x" * 60000, max_tokens=1)
+            ends = [await receive(stream) for _ in range(60)]
+            assert {end["type"] for end in ends} == {"error"} and len({end["id"] for end in ends}) == 60
+            codes = [end["code"] for end in ends]
+            assert set(codes) == {"context_too_long", "queue_full"}, set(codes)
+            assert all(end["retry_after_ms"] > 0 for end in ends if end["code"] == "queue_full")
+            await send(stream, type="generate", id="last", prompt="x", max_tokens=2, ignore_eos=True)
+            return await finish(stream, "last")
+    assert asyncio.run(asyncio.wait_for(body(), 60))[-1]["reason"] == "length"
+    assert server.stop() == 0
+
+
 def test_mutated_frames_never_end_the_socket_or_a_neighbour(strict):
     """JSON with its parts exchanged: each frame is answered or taken, and the stream beside them goes on."""
     chance = random.Random(3)
-    values = [None, True, -1, 0, 1.5, 1e308, 2**63, "", "x", "\ud83d\ude00", [], {}, [[]], ["a"], [1], {"a": {}}, "a" * 300]
+    values = [None, True, -1, 0, 1.5, 1e308, 2**63, "", "x", "\U0001f600", [], {}, [[]], ["a"], [1], {"a": {}}, "a" * 300]
     names = ["type", "id", "prompt", "messages", "tokens", "max_tokens", "temperature", "top_p", "stop", "seed", "logit_bias", "credit",
              "tools", "logprobs", "class", "deadline_ms", "echo_tokens", "none"]
 
