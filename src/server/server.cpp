@@ -57,6 +57,7 @@ public:
     asio::awaitable<void> refuse(tcp::socket socket, int status, std::string message);
     asio::awaitable<void> drain();
     asio::awaitable<void> wait_for_connections();
+    void end_now();
     void report(std::exception_ptr problem) const;
     [[nodiscard]] std::string refusal_of(const asio::ip::address& address) const;
 
@@ -200,12 +201,25 @@ asio::awaitable<void> Server::Impl::drain() {
     co_await wait_for_connections();
 }
 
+// Without a drain before, as after a failed start: connections use what this owns, so they must be gone before it is.
+void Server::Impl::end_now() {
+    boost::system::error_code ignored;
+    acceptor.close(ignored);
+    const std::set<Closable*> left = state.connections;
+    for (Closable* connection : left) connection->abort();
+    state.io.restart();
+    const auto limit = steady_now() + kCloseGrace;
+    while (tasks.size() > 0 && steady_now() < limit) state.io.run_one_until(limit);
+}
+
 Server::Server(asio::io_context& io, Config config, const Environment& environment, bool insecure) {
     check_bind(config, insecure);
     impl_ = std::make_unique<Impl>(io, std::move(config), environment);
 }
 
-Server::~Server() = default;
+Server::~Server() {
+    if (impl_) impl_->end_now();
+}
 
 void Server::listen() { impl_->listen(); }
 
@@ -215,6 +229,8 @@ void Server::set_engine(Engine engine) {
     impl_->state.engine = std::move(engine);
     impl_->state.model_name = impl_->state.engine.model().name;
 }
+
+const Engine& Server::engine() const { return impl_->state.engine; }
 
 bool Server::secure() const { return impl_->tls != nullptr; }
 

@@ -27,6 +27,8 @@ public:
     [[nodiscard]] int port() const;
     /// From now on requests are served.
     void set_engine(Engine engine);
+    /// Empty until it is set.
+    [[nodiscard]] const Engine& engine() const;
     /// Whether it speaks TLS.
     [[nodiscard]] bool secure() const;
     [[nodiscard]] bool device_lost() const;

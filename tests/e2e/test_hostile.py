@@ -171,7 +171,7 @@ def test_one_address_has_its_limit():
 
 
 def test_long_texts_wait_for_the_tokeniser_in_a_bounded_queue():
-    server = Server(*SIM, "--set", "scheduler.max_running=1", "--set", "scheduler.max_waiting=2", "--set", "model.max_context=100")
+    server = Server(*SIM, "--set", "scheduler.max_running=1", "--set", "scheduler.max_waiting=2", "--set", "model.max_context=1000")
 
     async def body():
         async with connect(server, max_size=None) as stream:

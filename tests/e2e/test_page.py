@@ -11,6 +11,7 @@ import pytest
 from conftest import MODEL, Server
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright: pip install playwright")
+playwright.expect.set_options(timeout=30_000)   # a busy machine
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="the page's tests need chromium: apt-get install chromium")]
 

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Figures of the doors, with the floor measured in the same run: doors.py BUILD_FOLDER RESULT.json FIGURE...
+
+Figures: streams, idle, stalled, tokenise, health, latency. Each takes under 100 seconds; a result file keeps those it has.
+"""
+import datetime
+import json
+import os
+import pathlib
+import platform
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+UPGRADE = (b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+           b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+
+
+class Server:
+    def __init__(self, build, *settings):
+        arguments = [a for setting in settings for a in ("--set", setting)]
+        self.process = subprocess.Popen([build / "takt", "serve", "--set", "server.port=0", "--set", "log.level=warning", *arguments],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT / "tests")
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+
+    def rss_kib(self):
+        for line in open(f"/proc/{self.process.pid}/status"):
+            if line.startswith("VmRSS"):
+                return int(line.split()[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+
+def frame(**fields):
+    data = json.dumps(fields).encode()
+    size = bytes([0x80 | len(data)]) if len(data) < 126 else (
+        bytes([0x80 | 126]) + len(data).to_bytes(2, "big") if len(data) < 65536 else bytes([0x80 | 127]) + len(data).to_bytes(8, "big"))
+    return b"\x81" + size + b"\0\0\0\0" + data
+
+
+def stream_socket(port):
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(UPGRADE)
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
+    assert b" 101 " in head, head
+    return connection
+
+
+def reader(build, *arguments):
+    """The C++ reader's figures."""
+    out = subprocess.run([build / "bench/stream_bench", *map(str, arguments)], capture_output=True, text=True, check=True)
+    return json.loads(out.stdout)
+
+
+def median_run(runs, key):
+    return sorted(runs, key=lambda run: run[key])[len(runs) // 2]
+
+
+def gaps_ms(port, seconds, during=lambda: None, **fields):
+    """Gaps of one stream's frames for that long; `during` runs on a thread of its own once the stream flows."""
+    connection = stream_socket(port)
+    connection.sendall(frame(type="generate", id="a", tokens=[65] * 16, max_tokens=100000, ignore_eos=True, temperature=0, **fields))
+    other, last, out = None, None, []
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds:
+        connection.recv(65536)
+        now = time.monotonic()
+        if last:
+            out.append((now - last) * 1e3)
+        last = now
+        if other is None and len(out) > 50:
+            other = threading.Thread(target=during)
+            other.start()
+    if other:
+        other.join()
+    connection.close()
+    out.sort()
+    return {"frames": len(out), "p50_ms": out[len(out) // 2], "p99_ms": out[int(len(out) * 0.99)], "max_ms": out[-1]}
+
+
+def figure_streams(build):
+    """1,000 streams as fast as they go, a reader on the same cores; a fork that only sends is the floor."""
+    with Server(build, "device.kind=sim", "sim.scale=0", "scheduler.max_running=1024", "scheduler.max_waiting=4096") as server:
+        runs = [reader(build, "--port", server.port, "--connections", 1000, "--max-tokens", 512) for _ in range(5)]
+    middle = median_run(runs, "frames_per_s")
+    floor = median_run([reader(build, "--floor", "--connections", 1000, "--frames", 300000, "--bytes", min(int(middle["bytes_per_frame"]), 125))
+                        for _ in range(3)], "frames_per_s")
+    return {"median": middle, "runs": runs, "floor": floor, "required": {"tokens_per_s": 300000, "frames_per_s": 50000}}
+
+
+def figure_idle(build):
+    """Memory of 10,000 idle WebSockets, and a stream's gaps beside them."""
+    count = 10000
+    with Server(build, "device.kind=sim") as server:
+        before_gaps = gaps_ms(server.port, 8)
+        before = server.rss_kib()
+        held = [stream_socket(server.port) for _ in range(count)]
+        time.sleep(1)
+        after = server.rss_kib()
+        beside_gaps = gaps_ms(server.port, 8)
+        for connection in held:
+            connection.close()
+    return {"sockets": count, "kib_each": (after - before) / count, "stream_alone": before_gaps, "stream_beside": beside_gaps,
+            "required": {"kib_each": 20}}
+
+
+def figure_stalled(build):
+    """Tokens a second of 63 readers with and without a client that never reads, in turns."""
+    arguments = ("--connections", 63, "--max-tokens", 8000)
+    with Server(build, "device.kind=sim", "sim.scale=0") as server:
+        alone, beside = [], []
+        for _ in range(5):
+            alone.append(reader(build, "--port", server.port, *arguments)["tokens_per_s"])
+            stalled = stream_socket(server.port)
+            stalled.sendall(frame(type="generate", id="a", tokens=[65], max_tokens=1000000, ignore_eos=True, temperature=0))
+            time.sleep(0.3)
+            beside.append(reader(build, "--port", server.port, *arguments)["tokens_per_s"])
+            stalled.close()
+            time.sleep(0.1)
+    return {"alone": alone, "beside": beside, "ratio_of_medians": statistics.median(beside) / statistics.median(alone),
+            "required": {"ratio": 0.98}}
+
+
+def figure_tokenise(build):
+    """A stream's gaps while 256k characters are tokenised, by submission and by /tokenize."""
+    text = "The quick brown fox jumps over the lazy dog; 12345 times! " * 4500
+    text = text[:262144]
+
+    def submit():
+        connection = stream_socket(port)
+        connection.sendall(frame(type="generate", id="b", prompt=text, max_tokens=1))
+        connection.recv(65536)
+        connection.close()
+
+    def tokenize():
+        body = json.dumps({"prompt": text}).encode()
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        while connection.recv(1 << 20):
+            pass
+    with Server(build, "device.kind=sim", f"model.path={MODEL}") as server:
+        port = server.port
+        alone = gaps_ms(port, 6)
+        out = {"characters": len(text), "stream_alone": alone}
+        for name, action in (("submitted", submit), ("tokenize", tokenize)):
+            out[name] = gaps_ms(port, 6, lambda: [action() for _ in range(5)])
+    worst = max(out["submitted"]["max_ms"], out["tokenize"]["max_ms"])
+    return {**out, "max_gap_grows_by_ms": worst - alone["max_ms"], "required": {"max_gap_grows_by_ms": 5}}
+
+
+def figure_health(build):
+    """/health/live of the real model on the CPU while a prompt of 6,000 tokens is read."""
+    def ask(connection):
+        begin = time.monotonic()
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        return (time.monotonic() - begin) * 1e3
+    with Server(build, "device.kind=cpu", f"model.path={MODEL}") as server:
+        prompt = stream_socket(server.port)
+        prompt.sendall(frame(type="generate", id="a", tokens=[1000 + i % 7000 for i in range(6000)], max_tokens=1))
+        prompt.recv(65536)
+        begin, times = time.monotonic(), []
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        prompt.setblocking(False)
+        done = False
+        while not done and time.monotonic() - begin < 60:
+            times.append(ask(connection))
+            time.sleep(0.005)
+            try:
+                done = b"done" in prompt.recv(65536)
+            except BlockingIOError:
+                pass
+        seconds = time.monotonic() - begin
+    times.sort()
+    return {"requests": len(times), "prefill_seconds": seconds, "finished": done, "p50_ms": times[len(times) // 2],
+            "p99_ms": times[int(len(times) * 0.99)], "max_ms": times[-1], "required": {"p99_ms": 50}}
+
+
+def figure_latency(build):
+    """From a step's end on the device to its frames having passed `send`; `seen`: the engine has seen the step."""
+    one, many = ([json.loads(subprocess.run([build / "bench/latency_bench", str(streams)], capture_output=True, text=True, check=True).stdout)
+                  for _ in range(3)] for streams in (1, 64))
+    return {"one_stream": median_run(one, "last_p50_us"), "streams_64": median_run(many, "last_p50_us"),
+            "required": {"one_p50_us": 50, "one_p99_us": 300, "first_of_64_p50_us": 60, "last_of_64_p50_us": 400}}
+
+
+def machine():
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    return {"cpu": model, "cores": os.cpu_count(), "system": platform.platform()}
+
+
+def main():
+    build, target = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    result = json.loads(target.read_text()) if target.exists() else {}
+    version = subprocess.run([build / "takt", "--version"], capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    for name in sys.argv[3:]:
+        found = globals()["figure_" + name](build)
+        result[name] = {"what": globals()["figure_" + name].__doc__, **found, "machine": machine(), "version": version, "commit": commit,
+                        "date": datetime.date.today().isoformat(), "command": f"bench/doors.py build/release {target.name} {name}"}
+        print(name, json.dumps(found))
+    target.write_text(json.dumps(result, indent=1) + "\n")
+
+
+main()
