@@ -7,4 +7,6 @@
 #include <takt/metrics.h>
 #include <takt/reply.h>
 #include <takt/request.h>
+#include <takt/simulate.h>
+#include <takt/trace.h>
 #include <takt/version.h>

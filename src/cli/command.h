@@ -2,6 +2,7 @@
 #pragma once
 
 #include <takt/config.h>
+#include <takt/simulate.h>
 
 #include <functional>
 #include <optional>
@@ -66,14 +67,15 @@ struct InspectOptions {
 };
 int inspect_model(const InspectOptions& options);
 
-struct SimulateOptions {
+struct SimulateCommand {
     ConfigOptions config;
     std::string trace;
-    std::string profile;
-    std::optional<std::uint64_t> seed;
+    std::string profile;           ///< a file
+    SimulateOptions options;
     std::string json;
+    std::string plot;
 };
-int simulate(const SimulateOptions& options);
+int simulate(const SimulateCommand& command);
 
 struct QuantizeOptions {
     std::string input;

@@ -14,8 +14,6 @@ int not_available(const char* command) {
 
 }  // namespace
 
-int simulate(const SimulateOptions&) { return not_available("simulate"); }
-
 int quantize(const QuantizeOptions&) { return not_available("quantize"); }
 
 }  // namespace takt::cli

@@ -72,14 +72,24 @@ void add_inspect(CLI::App& program, InspectOptions& options, Choice& choice) {
     app.callback([&] { choice.command = [&] { return inspect_model(options); }; });
 }
 
-void add_simulate(CLI::App& program, SimulateOptions& options, Choice& choice) {
+void add_simulate(CLI::App& program, SimulateCommand& command, Choice& choice) {
     CLI::App& app = *program.add_subcommand("simulate", "the server's scheduler over a recorded trace");
-    add_config(app, options.config, false);
-    app.add_option("--trace", options.trace, "the trace")->required();
-    app.add_option("--profile", options.profile, "step times of a device");
+    add_config(app, command.config, false);
+    SimulateOptions& options = command.options;
+    app.add_option("--trace", command.trace, "Azure CSV, Mooncake JSON lines or plain CSV")->required();
+    app.add_option("--profile", command.profile, "step times of a device");
+    app.add_option("--policies", options.policies, "ms, ms-fcfs, chunk:N, budget:N, unchunked, p-pas: all with the same arrivals")
+        ->delimiter(',');
+    app.add_option("--rate", options.rate, "arrivals a second are multiplied by it")->check(CLI::Range(1e-6, 1e6));
+    app.add_option("--seconds", options.seconds, "of the trace; 0: all")->check(CLI::Range(0.0, 1e9));
+    app.add_option("--requests", options.requests, "as many, the trace repeated; 0: its own")->check(CLI::Range(0, 100000000));
     app.add_option("--seed", options.seed, "seed of the noise");
-    app.add_option("--json", options.json, "write the figures to this file");
-    app.callback([&] { choice.command = [&] { return simulate(options); }; });
+    app.add_flag("!--no-spread", options.spread, "leave batched stamps as they are");
+    app.add_flag("--check", options.check, "hold every plan against the invariants");
+    app.add_option("--explain", options.num_explained, "so many of the worst gaps, with their causes")->check(CLI::Range(0, 10000));
+    app.add_option("--json", command.json, "write the figures to this file");
+    app.add_option("--plot", command.plot, "write an SVG of gaps over time and of the frontier to this file");
+    app.callback([&] { choice.command = [&] { return simulate(command); }; });
 }
 
 void add_quantize(CLI::App& program, QuantizeOptions& options, Choice& choice) {
@@ -150,14 +160,14 @@ int run_program(int argc, const char* const* argv, const Environment& environmen
     GenerateOptions generate_options;
     ChatOptions chat_options;
     InspectOptions inspect_options;
-    SimulateOptions simulate_options;
+    SimulateCommand simulate_command;
     QuantizeOptions quantize_options;
     BenchOptions bench_options;
     add_serve(program, serve_options, environment, choice);
     add_generate(program, generate_options, choice);
     add_chat(program, chat_options, environment, choice);
     add_inspect(program, inspect_options, choice);
-    add_simulate(program, simulate_options, choice);
+    add_simulate(program, simulate_command, choice);
     add_bench(program, bench_options, choice);
     add_quantize(program, quantize_options, choice);
     try {

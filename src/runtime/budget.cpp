@@ -56,7 +56,11 @@ int32_t rows_by_shape(const CostModel& cost, const DecodeLoad& decode, std::span
 void share_rows(std::span<PrefillNeed> needs, int32_t total) {
     int32_t left = total;
     for (PrefillNeed& need : needs) {
-        need.rows = need.keeps_floor ? std::min({need.remaining, (total + 3) / 4, left}) : 0;
+        need.rows = 0;
+        int32_t floor = need.is_stalled ? kMinSlice : 0;
+        if (need.floor_share > 0) floor = std::max(floor, static_cast<int32_t>(std::ceil(need.floor_share * total)));
+        if (floor == 0) continue;
+        need.rows = std::min({need.remaining, floor, left});
         left -= need.rows;
     }
     for (PrefillNeed& need : needs) {
@@ -121,6 +125,12 @@ RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span
         choice.at_floor = true;
     }
     return choice;
+}
+
+void HostPart::observe(double ns) {
+    constexpr double kUp = 0.95, kStep = 0.02;   // up 19 times as far as down: at rest one in twenty lies above
+    const double step = kStep * std::clamp(quantile_ns_, 20'000.0, 2e6);
+    quantile_ns_ = std::clamp(quantile_ns_ + (ns > quantile_ns_ ? kUp : kUp - 1.0) * step, 0.0, 20e6);
 }
 
 BudgetTrim::BudgetTrim() : ratios_(kWindow, 0.0F), sorted_(kWindow, 0.0F) {}

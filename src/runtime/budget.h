@@ -14,7 +14,8 @@ namespace takt {
 struct PrefillNeed {
     int32_t remaining = 0;        ///< tokens left
     int32_t context = 0;          ///< h: tokens already in its KV
-    bool keeps_floor = false;     ///< the oldest: at least a quarter of the rows are its own
+    double floor_share = 0;       ///< of the step's prefill rows that are its own at least
+    bool is_stalled = false;      ///< left out for long: at least kMinSlice of the rows are its own
     int32_t rows = 0;             ///< what it gets: written by `share_rows`
 };
 
@@ -37,9 +38,13 @@ struct RowChoice {
 };
 
 constexpr int32_t kMinSlice = 16;        ///< smaller slices cost a step's overhead for nothing
+constexpr double kFloorShare = 0.25;     ///< of a step's prefill rows, for the oldest prefill
+constexpr double kLateShare = 0.1;       ///< of prefill time, for prompts whose promise is lost
+constexpr double kMostLateCreditNs = 60e9;   ///< that they may save up: the dearest prompt can be paid
 constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets it at least every so many steps
 
-/// Splits `total` rows over the needs in their order; the one that keeps a floor gets at least a quarter.
+/// Splits `total` rows over the needs in their order; first the floors: a share for the oldest,
+/// a least slice for stalled ones.
 void share_rows(std::span<PrefillNeed> needs, int32_t total);
 /// Features of a step with these decode rows and `total` prefill rows over the needs.
 StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t total);
@@ -51,7 +56,8 @@ RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span
 class BudgetTrim {
 public:
     BudgetTrim();
-    /// A gap ended. `ratio` = device part of the gap / its SLA; `had_prefill`: the step carried prefill rows.
+    /// A gap ended. `ratio` = what the device made of it, with the usual host part, over its SLA: an unusual host part is no
+    /// reason for smaller slices. `had_prefill`: the step carried prefill rows.
     void gap(double ratio, bool had_prefill);
     /// A step was planned: `constrained` says that floor or infeasibility decided, so that the trim must not wind up.
     void step(bool had_prefill, bool constrained, bool infeasible);
@@ -72,6 +78,17 @@ private:
     int32_t infeasible_windows_ = 0;
     int32_t cut_steps_ = 0;
     bool infeasible_ = false;
+};
+
+/// 95th percentile of the host's part of a gap: what lies between a step's end on the device and its tokens at the writer, as
+/// far as the start of the step does not already count it. An online quantile with bounded steps.
+class HostPart {
+public:
+    void observe(double ns);
+    [[nodiscard]] double ns() const { return quantile_ns_; }
+
+private:
+    double quantile_ns_ = 200'000;   // before anything was measured
 };
 
 }  // namespace takt

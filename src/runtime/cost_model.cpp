@@ -15,7 +15,8 @@ constexpr double kContextUnit = 1e5;     // K and A are scaled to order 1 for th
 constexpr double kPairUnit = 1e6;
 constexpr double kForgetting = 0.999;
 constexpr double kSlopeGain = 0.5;       // damps the slopes against outliers that pass as truth
-constexpr double kSegmentGain = 0.02;
+constexpr size_t kSlopes = 3;            // K, A, S
+constexpr double kSegmentDoubtMs = 0.1;  // a segment costs about so much more or less than nothing
 constexpr double kOutlierShare = 0.5;    // an error over this share of the prediction is counted, not learned
 constexpr uint32_t kStrangeRun = 8;      // that many outliers in a row are no outliers: the device changed
 constexpr uint32_t kTableWindow = 30;
@@ -25,14 +26,9 @@ constexpr double kMissShare = 0.01;
 constexpr double kFlatShare = 1.15;
 constexpr double kNsPerMs = 1e6;
 
-struct Scaled {
-    double context;
-    double pairs;
-};
-
-Scaled scaled(const StepFeatures& features) {
+std::array<double, kSlopes> scaled(const StepFeatures& features) {
     return {static_cast<double>(features.kv_read_tokens) / kContextUnit,
-            static_cast<double>(features.prefill_pairs) / kPairUnit};
+            static_cast<double>(features.prefill_pairs) / kPairUnit, static_cast<double>(features.prefill_segments)};
 }
 
 }  // namespace
@@ -50,11 +46,11 @@ CostModel::CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const 
     theta_[0] = roofline.kv_bytes_per_token / roofline.bytes_per_second * 1e3 * kContextUnit;
     theta_[1] = roofline.operations_per_pair / roofline.operations_per_second * 1e3 * kPairUnit;
     // Prior: a slope may be off by its own size (or by 1 ms a unit if there is no guess), against 2 % noise of a step.
-    for (size_t i = 0; i < 2; ++i) {
-        const double doubt = std::max(theta_[i], 1.0) / 0.02;
-        covariance_[i][i] = doubt * doubt;
+    for (size_t i = 0; i < kSlopes; ++i) {
+        const double doubt = (i < 2 ? std::max(theta_[i], 1.0) : kSegmentDoubtMs) / 0.02;
+        covariance_[i][i] = max_variance_[i] = doubt * doubt;
+        max_variance_[i] *= 4;
     }
-    max_trace_ = 4 * (covariance_[0][0] + covariance_[1][1]);
     refresh_envelope();
 }
 
@@ -84,8 +80,8 @@ double CostModel::table_ns(int32_t rows) const {
 }
 
 double CostModel::slopes_ns(const StepFeatures& features) const {
-    const Scaled x = scaled(features);
-    return (theta_[0] * x.context + theta_[1] * x.pairs) * kNsPerMs + segment_ns_ * features.prefill_segments;
+    const std::array<double, kSlopes> x = scaled(features);
+    return (theta_[0] * x[0] + theta_[1] * x[1] + theta_[2] * x[2]) * kNsPerMs;
 }
 
 uint64_t CostModel::predict_ns(const StepFeatures& features) const {
@@ -96,6 +92,23 @@ uint64_t CostModel::predict_ns(const StepFeatures& features) const {
 uint64_t CostModel::bound_ns(const StepFeatures& features) const {
     if (features.rows <= 0) return 0;
     return static_cast<uint64_t>((table_ns(features.rows) + slopes_ns(features)) * margin(features));
+}
+
+double CostModel::prefill_ns(int32_t context, int32_t tokens) const {
+    const double pairs = static_cast<double>(tokens) * (context + 0.5 * (static_cast<double>(tokens) + 1));
+    const double full_ns = rows_are_data_ ? table_.back().envelope_ns : table_.back().ns;
+    return tokens * full_ns / ladder_.back() + theta_[1] * pairs / kPairUnit * kNsPerMs;
+}
+
+double CostModel::rows_within(double ns) const {
+    for (size_t i = ladder_.size(); i-- > 0;) {
+        const double own = rows_are_data_ ? table_[i].envelope_ns : table_[i].ns;
+        if (own > ns) continue;
+        if (!rows_are_data_ || i + 1 == ladder_.size()) return ladder_[i];
+        const double next = table_[i + 1].envelope_ns;
+        return ladder_[i] + (next > own ? (ns - own) / (next - own) : 0.0) * (ladder_[i + 1] - ladder_[i]);
+    }
+    return 0;
 }
 
 CostRegime CostModel::regime(const StepFeatures& features) const {
@@ -151,9 +164,6 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
     mean_error += (std::abs(error_ns) / total_ns - mean_error) / std::min(++samples_[static_cast<size_t>(where)], 200U);
     learn_table(features, error_ns, total_ns);
     learn_slopes(shape_index(features.rows), features, error_ns, total_ns);
-    if (!fresh && features.prefill_segments > 0) {
-        segment_ns_ = std::max(0.0, segment_ns_ + kSegmentGain * error_ns / features.prefill_segments);
-    }
     refresh_envelope();
     return CostVerdict::learned;
 }
@@ -212,8 +222,7 @@ void CostModel::fill_unmeasured() {
 /// their usual values. So a wrong table entry does not bend the slopes, and a wrong slope does not stay in the table.
 void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns) {
     Entry& entry = table_[shape];
-    const Scaled scale = scaled(features);
-    const std::array<double, 2> load{scale.context, scale.pairs};
+    const std::array<double, kSlopes> load = scaled(features);
     if (entry.num_loads == 0) {
         entry.mean_load = load;
         entry.mean_error_ns = error_ns;
@@ -222,42 +231,58 @@ void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double 
     }
     const double total_ms = total_ns / kNsPerMs;
     const double error_ms = (error_ns - entry.mean_error_ns) / kNsPerMs;
-    const std::array<double, 2> x{load[0] - entry.mean_load[0], load[1] - entry.mean_load[1]};
+    std::array<double, kSlopes> x{}, px{};
     entry.num_loads = std::min(entry.num_loads + 1, kTableWindow);
     const double share = 1.0 / entry.num_loads;
     entry.mean_error_ns += (error_ns - entry.mean_error_ns) * share;
-    for (size_t i = 0; i < 2; ++i) entry.mean_load[i] += x[i] * share;
-    std::array<double, 2> px{};
-    for (size_t i = 0; i < 2; ++i) px[i] = covariance_[i][0] * x[0] + covariance_[i][1] * x[1];
-    const double spread = x[0] * px[0] + x[1] * px[1];
+    for (size_t i = 0; i < kSlopes; ++i) {
+        x[i] = load[i] - entry.mean_load[i];
+        entry.mean_load[i] += x[i] * share;
+    }
+    double spread = 0;
+    for (size_t i = 0; i < kSlopes; ++i) {
+        for (size_t j = 0; j < kSlopes; ++j) px[i] += covariance_[i][j] * x[j];
+        spread += x[i] * px[i];
+    }
     if (spread < 1e-3 * total_ms * total_ms) return;   // nothing to learn from it: the covariance must not wind up
     const double denominator = kForgetting * total_ms * total_ms + spread;
-    std::array<double, 2> gain{}, move{};
-    for (size_t i = 0; i < 2; ++i) {
+    std::array<double, kSlopes> gain{}, move{};
+    for (size_t i = 0; i < kSlopes; ++i) {
         gain[i] = px[i] / denominator;
         move[i] = std::max(kSlopeGain * gain[i] * error_ms, -theta_[i]);   // a slope never falls under 0
     }
     move_slopes(move);
-    for (size_t i = 0; i < 2; ++i) {
-        for (size_t j = 0; j < 2; ++j) covariance_[i][j] = (covariance_[i][j] - gain[i] * px[j]) / kForgetting;
+    for (size_t i = 0; i < kSlopes; ++i) {
+        for (size_t j = 0; j < kSlopes; ++j) covariance_[i][j] = (covariance_[i][j] - gain[i] * px[j]) / kForgetting;
     }
-    const double off = 0.5 * (covariance_[0][1] + covariance_[1][0]);
-    covariance_[0][1] = covariance_[1][0] = off;
-    const double trace = covariance_[0][0] + covariance_[1][1];
-    if (trace > max_trace_) {
-        for (auto& row : covariance_) {
-            for (double& value : row) value *= max_trace_ / trace;
+    cap_covariance();
+}
+
+/// Symmetric again, and no slope's doubt above a multiple of its first: a direction without news must not open it without end.
+void CostModel::cap_covariance() {
+    for (size_t i = 0; i < kSlopes; ++i) {
+        for (size_t j = 0; j < i; ++j) {
+            covariance_[i][j] = covariance_[j][i] = 0.5 * (covariance_[i][j] + covariance_[j][i]);
+        }
+    }
+    for (size_t i = 0; i < kSlopes; ++i) {
+        if (covariance_[i][i] <= max_variance_[i]) continue;
+        const double scale = std::sqrt(max_variance_[i] / covariance_[i][i]);
+        for (size_t j = 0; j < kSlopes; ++j) {
+            covariance_[i][j] *= scale;
+            covariance_[j][i] *= scale;
         }
     }
 }
 
 /// New slopes leave each shape's prediction at its usual load where it was.
-void CostModel::move_slopes(const std::array<double, 2>& by) {
-    for (size_t i = 0; i < 2; ++i) theta_[i] += by[i];
+void CostModel::move_slopes(const std::array<double, kSlopes>& by) {
+    for (size_t i = 0; i < kSlopes; ++i) theta_[i] += by[i];
     for (Entry& entry : table_) {
         if (entry.num_loads == 0) continue;
-        const double usual_ns = (by[0] * entry.mean_load[0] + by[1] * entry.mean_load[1]) * kNsPerMs;
-        entry.ns = std::max(entry.ns - usual_ns, 500.0);
+        double usual_ms = 0;
+        for (size_t i = 0; i < kSlopes; ++i) usual_ms += by[i] * entry.mean_load[i];
+        entry.ns = std::max(entry.ns - usual_ms * kNsPerMs, 500.0);
     }
 }
 
@@ -288,7 +313,7 @@ CostSnapshot CostModel::snapshot() const {
     for (size_t i = 0; i < 3; ++i) snapshot.margin[i] = samples_[i] < kSharingSamples ? shared_margin_ : margin_[i];
     snapshot.kd_ns = theta_[0] * kNsPerMs / kContextUnit;
     snapshot.ka_ns = theta_[1] * kNsPerMs / kPairUnit;
-    snapshot.ks_ns = segment_ns_;
+    snapshot.ks_ns = theta_[2] * kNsPerMs;
     snapshot.num_observed = num_observed_;
     snapshot.num_outliers = num_outliers_;
     return snapshot;
@@ -324,7 +349,8 @@ bool CostModel::load(const std::string& text) {
     if (!(in >> context >> pairs >> margin) || !(context >= 0) || !(pairs >= 0)) return false;
     if (!std::isfinite(context) || !std::isfinite(pairs) || !(margin >= 1) || !(margin <= 2)) return false;
     table_ = table;
-    theta_ = {context, pairs};
+    theta_[0] = context;
+    theta_[1] = pairs;
     shared_margin_ = margin;
     fill_unmeasured();
     refresh_envelope();

@@ -43,6 +43,10 @@ public:
     [[nodiscard]] uint64_t predict_ns(const StepFeatures& features) const;
     /// predict_ns x margin: what a step is held to.
     [[nodiscard]] uint64_t bound_ns(const StepFeatures& features) const;
+    /// A prefill of `tokens` behind `context` others in steps of the largest shape, nothing beside it.
+    [[nodiscard]] double prefill_ns(int32_t context, int32_t tokens) const;
+    /// Most rows, without context, that a step of so many nanoseconds holds; 0 if not even the smallest shape fits.
+    [[nodiscard]] double rows_within(double ns) const;
     /// q of the regime that the features fall into, in [1, 2].
     [[nodiscard]] double margin(const StepFeatures& features) const;
     /// End of the flat part beside `decode_rows` rows: largest shape that costs at most 1.15 x the decode rows alone.
@@ -51,6 +55,7 @@ public:
     [[nodiscard]] int32_t padded_rows(int32_t rows) const;
     CostVerdict observe(const StepFeatures& features, uint64_t device_ns);
 
+    [[nodiscard]] double shared_margin() const { return shared_margin_; }
     [[nodiscard]] bool rows_are_data() const { return rows_are_data_; }
     [[nodiscard]] const std::vector<int32_t>& row_ladder() const { return ladder_; }
     [[nodiscard]] CostRegime regime(const StepFeatures& features) const;
@@ -66,8 +71,8 @@ private:
         double envelope_ns = 0;    // max of ns over this and smaller shapes: what a monotone search may rely on
         uint32_t count = 0;
         uint32_t num_strange = 0;  // outliers in a row
-        double mean_error_ns = 0;  // of the steps of this shape lately, and of their K and A: the slopes learn from what
-        std::array<double, 2> mean_load{};   // differs from these
+        double mean_error_ns = 0;  // of the steps of this shape lately, and of their K, A and S: the slopes learn from what
+        std::array<double, 3> mean_load{};   // differs from these
         uint32_t num_loads = 0;
     };
     [[nodiscard]] size_t shape_index(int32_t rows) const;
@@ -77,7 +82,8 @@ private:
     void learn_entry(size_t index, double error_ns, double weight);
     void learn_table(const StepFeatures& features, double error_ns, double total_ns);
     void learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns);
-    void move_slopes(const std::array<double, 2>& by);
+    void move_slopes(const std::array<double, 3>& by);
+    void cap_covariance();
     void learn_margin(CostRegime regime, double ratio);
     void fill_unmeasured();
     void refresh_envelope();
@@ -86,10 +92,9 @@ private:
     bool rows_are_data_;
     int32_t knee_rows_;
     std::vector<Entry> table_;          // one a shape
-    std::array<double, 2> theta_{};     // ms a unit of K and of A
-    double segment_ns_ = 0;             // ks
-    std::array<std::array<double, 2>, 2> covariance_{};
-    double max_trace_ = 0;
+    std::array<double, 3> theta_{};     // ms a unit of K, of A and of S
+    std::array<std::array<double, 3>, 3> covariance_{};
+    std::array<double, 3> max_variance_{};
     std::array<double, 3> margin_{1.1, 1.1, 1.1};
     double shared_margin_ = 1.1;
     std::array<double, 3> error_{};

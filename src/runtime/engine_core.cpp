@@ -232,6 +232,11 @@ void EngineCore::update_gauges() {
     metrics_.running.store(counts.num_running, std::memory_order_relaxed);
     metrics_.waiting.store(counts.num_waiting, std::memory_order_relaxed);
     metrics_.kv_used.store(kv_->counts().num_used, std::memory_order_relaxed);
+    metrics_.budget_trim.store(scheduler_->budget_trim(), std::memory_order_relaxed);
+    for (size_t c = 0; c < metrics_.classes.size(); ++c) {
+        const bool infeasible = scheduler_->infeasible(static_cast<int32_t>(c));
+        metrics_.classes[c].infeasible.store(infeasible ? 1 : 0, std::memory_order_relaxed);
+    }
 }
 
 }  // namespace takt

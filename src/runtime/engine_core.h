@@ -145,7 +145,7 @@ private:
     void fail_device(const char* why);
     bool check_deadlines(uint64_t now_ns);
     void end_request(RequestState& request, errc error);
-    void count_late(const RequestState& request, const Turn& turn, uint64_t late_ns);
+    void count_late(RequestState& request, const Turn& turn, uint64_t gap_ns, uint64_t promised_ns);
     void update_gauges();
 
     EngineParts parts_;

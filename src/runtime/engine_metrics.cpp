@@ -16,7 +16,6 @@ constexpr double kTokens[] = {0, 1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 
 constexpr double kRatios[] = {0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8};
 constexpr const char* kModes[] = {"decode", "prefill", "mixed"};
 constexpr const char* kRegimes[] = {"decode", "mixed_small", "mixed_large"};
-constexpr const char* kCauses[] = {"prefill", "padding", "preemption", "host", "reader", "device"};
 constexpr const char* kReasons[] = {"stop", "length", "cancelled", "error"};
 
 using Type = SeriesSnapshot::Type;
@@ -76,7 +75,7 @@ void add_latencies(Builder& b, const EngineMetrics& m) {
     b.one("takt_request_seconds", "Submission to end", m.request);
     b.one("takt_cancel_to_free_seconds", "Cancel seen to blocks back", m.cancel_to_free);
     SeriesSnapshot& late = b.series("takt_late_milliseconds_total", "Time over the promised gap by cause", Type::counter);
-    for (size_t i = 0; i < 6; ++i) late.values.push_back({{{"cause", kCauses[i]}}, count(m.late_ns[i]) / 1e6});
+    for (size_t i = 0; i < 6; ++i) late.values.push_back({{{"cause", kLateCauseNames[i]}}, count(m.late_ns[i]) / 1e6});
 }
 
 void add_steps(Builder& b, const EngineMetrics& m) {

@@ -12,6 +12,7 @@
 #include <takt/metrics.h>
 
 #include "runtime/cost_model.h"
+#include "runtime/late_cause.h"
 
 namespace takt {
 
@@ -61,7 +62,6 @@ private:
     Gauge cost_error_[3]{}, cost_margin_[3]{};
 };
 
-enum class LateCause : uint8_t { prefill, padding, preemption, host, reader, device };
 enum class StepMode : uint8_t { decode, prefill, mixed };
 
 }  // namespace takt

@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "model/llama.h"
 #include "model/sim_model.h"
+#include "runtime/scheduler_setup.h"
 #include "runtime/text_file.h"
 
 namespace takt {
@@ -166,32 +167,11 @@ std::unique_ptr<Device> open_device(const Config& config, const Clock& clock, co
 }
 
 SchedulerConfig scheduler_config(const Config& config, const Device& device, int32_t max_context) {
-    SchedulerConfig s;
-    s.fixed_chunk = config.scheduler.policy == "fixed-chunk";
-    s.fixed_chunk_tokens = config.scheduler.fixed_chunk_tokens;
-    s.max_running = config.scheduler.max_running;
-    s.max_waiting = config.scheduler.max_waiting;
-    s.max_context = max_context;
+    SchedulerConfig s = scheduler_basics(config, max_context);
     const bool is_cpu = device.caps().kind == DeviceKind::cpu;
     const int32_t max_rows = is_cpu ? std::max(kMaxCpuRows, s.max_running) : std::max(device.caps().max_rows, s.max_running);
     s.row_ladder = device.row_ladder(s.max_running, max_rows);
     s.rows_are_data = device.caps().rows_are_data && is_cpu;
-    auto add = [&](const SlaClass& sla) {
-        SchedulerClass c;
-        c.name = sla.name;
-        c.itl_ns = static_cast<uint64_t>(sla.itl_ms * 1e6);
-        c.ttft_ns = static_cast<uint64_t>(sla.ttft_ms * 1e6);
-        c.envelope = sla.mode == "envelope";
-        c.on_miss = sla.on_miss == "refuse"   ? SchedulerClass::OnMiss::refuse
-                    : sla.on_miss == "demote" ? SchedulerClass::OnMiss::demote
-                                              : SchedulerClass::OnMiss::queue;
-        c.weight = sla.weight;
-        s.classes.push_back(std::move(c));
-    };
-    add(config.sla);
-    for (const SlaClass& sla : config.sla.classes) add(sla);
-    s.tenants.push_back({"", 1.0, 0, 0});
-    for (const TenantSection& t : config.tenants) s.tenants.push_back({t.name, t.weight, t.max_running, t.max_waiting});
     return s;
 }
 

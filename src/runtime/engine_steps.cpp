@@ -211,33 +211,36 @@ void EngineCore::note_token(RequestState& state, const Turn& turn) {
         state.note_gap(gap);
         const auto& own = state.spec.request.itl_ms;
         const uint64_t promised = own ? static_cast<uint64_t>(*own * 1e6) : sla.itl_ns;
-        if (gap > promised && !state.was_paused) {
-            per_class.itl_misses.fetch_add(1, std::memory_order_relaxed);
-            count_late(state, turn, gap - promised);
+        if (gap > promised) {
+            // A gap that its own reader made is no promise missed.
+            if (!state.was_paused) per_class.itl_misses.fetch_add(1, std::memory_order_relaxed);
+            count_late(state, turn, gap, promised);
         }
     }
     state.was_paused = false;
+    state.preemptions_seen = state.num_preemptions;
     state.last_token_ns = now;
-    scheduler_->emitted(state.id, now);
+    scheduler_->emitted(state.id, now, state.tokens);
 }
 
-void EngineCore::count_late(const RequestState& state, const Turn& turn, uint64_t late_ns) {
-    LateCause cause = LateCause::device;
-    if (state.num_preemptions > 0) {
-        cause = LateCause::preemption;
-    } else if (!inflight_.empty() && inflight_.front()->plan.step == turn.step) {
+void EngineCore::count_late(RequestState& state, const Turn& turn, uint64_t gap_ns, uint64_t promised_ns) {
+    LateFacts facts;
+    facts.gap_ns = gap_ns;
+    facts.promised_ns = promised_ns;
+    facts.was_paused = state.was_paused;
+    facts.was_preempted = state.num_preemptions > state.preemptions_seen;
+    if (!inflight_.empty() && inflight_.front()->plan.step == turn.step) {
         const InFlight& step = *inflight_.front();
         const StepFeatures& f = step.plan.features;
         const StepResultHeader& header = runner_->result_header(step.ticket);
-        const uint64_t device = header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
-        const uint64_t wall = turn.seen_ns - step.launched_ns;
-        if (wall > device && wall - device > device) {
-            cause = LateCause::host;
-        } else if (f.rows > f.decode_rows) {
-            cause = LateCause::prefill;
-        }
+        facts.device_ns = header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
+        facts.predicted_ns = step.plan.predicted_ns;
+        facts.rows = f.rows;
+        facts.padded_rows = f.padded_rows;
+        facts.prefill_rows = f.rows - f.decode_rows;
     }
-    metrics_.late_ns[static_cast<size_t>(cause)].fetch_add(late_ns, std::memory_order_relaxed);
+    const auto cause = static_cast<size_t>(late_cause(facts));
+    metrics_.late_ns[cause].fetch_add(gap_ns - promised_ns, std::memory_order_relaxed);
 }
 
 void EngineCore::emit(RequestState& state, Chunk chunk) {

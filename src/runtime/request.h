@@ -97,6 +97,7 @@ public:
     [[nodiscard]] RequestResult result(uint64_t now_ns) const;
     Gate::Pass pass;                      ///< in the engine's gate while it lives
     int32_t num_preemptions = 0;
+    int32_t preemptions_seen = 0;         ///< ... when its last token came
     int32_t cached_tokens = 0;
     bool is_paused = false;
     bool was_paused = false;              ///< since its last token: that gap is the reader's

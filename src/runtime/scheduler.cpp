@@ -9,6 +9,8 @@
 namespace takt {
 namespace {
 
+constexpr double kSureShare = 0.6;
+
 std::vector<double> tenant_weights(const SchedulerConfig& config) {
     std::vector<double> weights;
     for (const SchedulerTenant& t : config.tenants) weights.push_back(t.weight);
@@ -36,6 +38,11 @@ Scheduler::Impl::Impl(const SchedulerConfig& c, CostModel& cost_model, KvManager
     needs.reserve(static_cast<size_t>(c.max_running));
     tenant_running.assign(tenant_weights(c).size(), 0);
     tenant_waiting.assign(tenant_weights(c).size(), 0);
+    candidates.reserve(most);
+    launched.reserve(8);
+    spare.reserve(8);
+    infeasible_steps.assign(c.classes.size(), 0);
+    is_infeasible.assign(c.classes.size(), 0);
 }
 
 SchedulerRecord* Scheduler::Impl::find(RequestId id) {
@@ -46,46 +53,6 @@ SchedulerRecord* Scheduler::Impl::find(RequestId id) {
 const SchedulerRecord* Scheduler::Impl::find(RequestId id) const {
     const int32_t at = index.find(id);
     return at < 0 ? nullptr : &records[static_cast<size_t>(at)];
-}
-
-uint64_t Scheduler::Impl::itl_ns(const Record& r) const {
-    return r.request.itl_ns != 0 ? r.request.itl_ns : config.classes[static_cast<size_t>(r.request.class_index)].itl_ns;
-}
-
-uint64_t Scheduler::Impl::ttft_ns(const Record& r) const {
-    return r.request.ttft_ns != 0 ? r.request.ttft_ns : config.classes[static_cast<size_t>(r.request.class_index)].ttft_ns;
-}
-
-/// Work that stands before the request and its own, over the share of a step that prefills may take now.
-double Scheduler::Impl::wait_estimate_ns(const Record& r) const {
-    const int32_t rows = config.row_ladder.back();
-    StepFeatures full;
-    full.rows = full.padded_rows = rows;
-    full.prefill_segments = 1;
-    const double row_ns = static_cast<double>(cost.bound_ns(full)) / rows;
-    double ahead = r.request.prompt_tokens;
-    StepFeatures decode;
-    uint64_t tightest = UINT64_MAX;
-    for (int32_t i : running) {
-        const Record& other = records[static_cast<size_t>(i)];
-        ahead += other.remaining_prefill();
-        if (other.state != State::decoding) continue;
-        ++decode.decode_rows;
-        decode.kv_read_tokens += other.computed + 1;
-        tightest = std::min(tightest, itl_ns(other));
-    }
-    for (int32_t i : waiting) {
-        const Record& other = records[static_cast<size_t>(i)];
-        if (other.key_ns <= r.key_ns) ahead += other.request.prompt_tokens;
-    }
-    double share = 1.0;
-    if (decode.decode_rows > 0) {
-        decode.rows = decode.decode_rows;
-        decode.padded_rows = cost.padded_rows(decode.rows);
-        share = 1.0 - static_cast<double>(cost.predict_ns(decode)) / static_cast<double>(tightest);
-        share = std::clamp(share, 0.125, 1.0);
-    }
-    return ahead * row_ns / share;
 }
 
 Admission Scheduler::Impl::submit(const SchedulerRequest& request, uint64_t now_ns) {
@@ -104,33 +71,40 @@ Admission Scheduler::Impl::submit(const SchedulerRequest& request, uint64_t now_
         out.verdict = Admission::Verdict::queue_full;
         Record probe;
         probe.request = request;
-        probe.key_ns = UINT64_MAX;
-        out.retry_after_ns = static_cast<uint64_t>(std::max(1e6, wait_estimate_ns(probe)));
+        probe.key_ns = UINT64_MAX / 2;   // behind everybody
+        probe.work_ns = cost.prefill_ns(0, request.prompt_tokens);
+        out.retry_after_ns = static_cast<uint64_t>(std::max(1e6, wait_estimate_ns(probe, now_ns)));
         return out;
     }
     Record r;
     r.request = request;
     r.state = State::waiting;
     r.key_ns = request.arrival_ns + ttft_ns(r);
-    const SchedulerClass& sla = config.classes[static_cast<size_t>(request.class_index)];
+    out.cached_tokens = request.tokens.empty() ? 0 : kv.match(request.cache_domain, request.tokens);
+    r.expected_cached = out.cached_tokens;
+    r.work_ns = cost.prefill_ns(r.expected_cached, request.prompt_tokens - r.expected_cached);
+    refresh_order();
+    const SchedulerClass& sla = class_of(r);
     if (sla.on_miss != SchedulerClass::OnMiss::queue) {
-        const double wait = wait_estimate_ns(r);
+        // Only what is clearly too late is turned away: the estimate is no better than that.
+        const double wait = kSureShare * wait_estimate_ns(r, now_ns);
         if (static_cast<double>(now_ns) + wait > static_cast<double>(r.key_ns)) {
             if (sla.on_miss == SchedulerClass::OnMiss::refuse) {
                 out.verdict = Admission::Verdict::deadline_unreachable;
-                out.retry_after_ns = now_ns + static_cast<uint64_t>(wait) - r.key_ns;
+                // As much less work must stand before it; the least that is worth a new try is a step.
+                const double excess = static_cast<double>(now_ns) + wait - static_cast<double>(r.key_ns);
+                out.retry_after_ns = static_cast<uint64_t>(std::max(excess, 10e6));
                 return out;
             }
             r.key_ns = request.arrival_ns + std::max<uint64_t>(600'000'000'000, ttft_ns(r));   // finite: still served
             r.was_demoted = true;
         }
     }
-    out.cached_tokens = request.tokens.empty() ? 0 : kv.match(request.cache_domain, request.tokens);
-    const int32_t at = free_records.back();
+    const int32_t place = free_records.back();
     free_records.pop_back();
-    records[static_cast<size_t>(at)] = r;
-    index.insert(request.id, at);
-    waiting.push_back(at);
+    at(place) = r;
+    index.insert(request.id, place);
+    waiting.push_back(place);
     ++tenant_waiting[tenant];
     shares.enter(request.tenant_index);
     return out;
@@ -147,22 +121,31 @@ void Scheduler::Impl::leave_slot(Record& r) {
 void Scheduler::Impl::finish(RequestId id) {
     Record* r = find(id);
     if (r == nullptr) return;
-    const int32_t at = index.find(id);
+    const int32_t place = index.find(id);
     if (r->state == State::waiting) {
-        waiting.erase(std::find(waiting.begin(), waiting.end(), at));
+        waiting.erase(std::find(waiting.begin(), waiting.end(), place));
         --tenant_waiting[static_cast<size_t>(r->request.tenant_index)];
     } else {
+        // All tokens before the last one that is known had their rows in steps that are over.
+        if (r->num_emitted > 0 && r->request.tokens.size() > static_cast<size_t>(r->request.prompt_tokens)) {
+            publish(*r, static_cast<int32_t>(r->request.tokens.size()) - 1);
+        }
         leave_slot(*r);
-        running.erase(std::find(running.begin(), running.end(), at));
+        running.erase(std::find(running.begin(), running.end(), place));
     }
+    if (r->num_emitted > 0) learn_output(*r);
     shares.leave(r->request.tenant_index);
     index.erase(id);
     *r = Record{};
-    free_records.push_back(at);
+    free_records.push_back(place);
+}
+
+void Scheduler::Impl::learn_output(const Record& r) {
+    expected_outputs += 0.02 * (std::max(1, r.num_emitted) - expected_outputs);
 }
 
 void Scheduler::Impl::publish(Record& r, int32_t computed) {
-    // Only the prompt's tokens are known here; its whole blocks that have been computed may serve others.
+    // Whole blocks that have been computed and whose tokens are known may serve others.
     const std::span<const int32_t> tokens = r.request.tokens;
     const auto width = static_cast<size_t>(kv.block_tokens());
     const size_t valid = std::min(static_cast<size_t>(computed), tokens.size());
@@ -174,11 +157,23 @@ void Scheduler::Impl::publish(Record& r, int32_t computed) {
 void Scheduler::Impl::charge(const Launched& step, uint64_t device_ns) {
     if (step.features.rows <= 0) return;
     const double row_ms = static_cast<double>(device_ns) * 1e-6 / step.features.rows;
+    for (const Launched::Part& part : step.parts) shares.charge(part.tenant, row_ms * part.num_rows, part.weight);
+}
+
+/// The gaps that the step ended, in a device part, which the trim answers for, and a host part, which the budget sets aside.
+void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns) {
+    const bool with_prefill = step.features.prefill_segments > 0;
     for (const Launched::Part& part : step.parts) {
-        const Record& r = records[static_cast<size_t>(part.record)];
-        if (r.request.id != part.id) continue;   // it has left
-        const SchedulerClass& sla = config.classes[static_cast<size_t>(r.request.class_index)];
-        shares.charge(r.request.tenant_index, row_ms * part.num_rows, sla.weight);
+        Record& r = at(part.record);
+        if (r.request.id != part.id || r.pending_gap_ns == 0) continue;
+        const auto gap = static_cast<double>(r.pending_gap_ns);
+        r.pending_gap_ns = 0;
+        if (!part.is_decode || r.is_paused) continue;
+        const double counted = static_cast<double>(part.waited_ns) + static_cast<double>(device_ns);
+        const double host_ns = std::max(gap - counted, 0.0);
+        host.observe(host_ns);
+        const double device_part = std::min(gap, counted + host.ns());
+        trim.gap(device_part / static_cast<double>(itl_ns(r)), with_prefill);
     }
 }
 
@@ -186,12 +181,15 @@ void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {
     (void)now_ns;
     TAKT_ASSERT(!launched.empty() && launched.front().step == outcome.step);
     Launched step = std::move(launched.front());
-    launched.pop_front();
+    launched.erase(launched.begin());
     applied_step = step.step;
-    if (!outcome.failed && outcome.device_ns > 0) cost.observe(step.features, outcome.device_ns);
+    if (!outcome.failed && outcome.device_ns > 0) {
+        cost.observe(step.features, outcome.device_ns);
+        note_gaps(step, outcome.device_ns);
+    }
     charge(step, outcome.device_ns);
     for (const Launched::Part& part : step.parts) {
-        Record& r = records[static_cast<size_t>(part.record)];
+        Record& r = at(part.record);
         if (r.request.id == part.id && r.admission == part.admission && r.slot >= 0) publish(r, part.computed);
     }
     kv.retire(step.step);
@@ -199,17 +197,17 @@ void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {
     spare.push_back(std::move(step));
 }
 
-void Scheduler::Impl::emitted(RequestId id, uint64_t now_ns) {
+void Scheduler::Impl::emitted(RequestId id, uint64_t now_ns, std::span<const int32_t> tokens) {
     Record* r = find(id);
     if (r == nullptr) return;
     if (r->first_emit_ns == 0) {
         r->first_emit_ns = now_ns;
     } else {
-        const bool with_prefill = !launched.empty() && launched.front().features.prefill_segments > 0;
-        trim.gap(static_cast<double>(now_ns - r->last_emit_ns) / static_cast<double>(itl_ns(*r)), with_prefill);
+        r->pending_gap_ns = std::max<uint64_t>(now_ns - r->last_emit_ns, 1);
     }
     r->last_emit_ns = now_ns;
     ++r->num_emitted;
+    if (!r->request.tokens.empty() && tokens.size() > r->request.tokens.size()) r->request.tokens = tokens;
 }
 
 std::string Scheduler::Impl::check_integrity() const {
@@ -225,7 +223,7 @@ std::string Scheduler::Impl::check_integrity() const {
         if (runs && slot_records[static_cast<size_t>(r.slot)] != static_cast<int32_t>(i)) return who + "its slot is another's";
         if (runs && kv.blocks_for(r.computed) > static_cast<int32_t>(kv.table(r.slot).size())) return who + "rows without blocks";
         if (r.outputs > r.request.max_tokens) return who + "more outputs than max_tokens";
-        if (r.num_preemptions > config.max_preemptions + static_cast<int32_t>(running.size()) + 1) return who + "preempted without end";
+        if (r.num_preemptions > config.max_preemptions) return who + "preempted too often";
     }
     if (live != running.size() + waiting.size()) return "records and lists disagree";
     if (live + free_records.size() != records.size()) return "free records and live ones disagree";
@@ -240,7 +238,7 @@ Scheduler::~Scheduler() = default;
 
 Admission Scheduler::submit(const SchedulerRequest& request, uint64_t now_ns) { return impl_->submit(request, now_ns); }
 void Scheduler::finish(RequestId id) { impl_->finish(id); }
-void Scheduler::emitted(RequestId id, uint64_t now_ns) { impl_->emitted(id, now_ns); }
+void Scheduler::emitted(RequestId id, uint64_t now_ns, std::span<const int32_t> tokens) { impl_->emitted(id, now_ns, tokens); }
 void Scheduler::plan(uint64_t start_ns, StepPlan& plan) { impl_->plan(start_ns, plan); }
 void Scheduler::apply(const StepOutcome& outcome, uint64_t now_ns) { impl_->apply(outcome, now_ns); }
 
@@ -282,5 +280,18 @@ bool Scheduler::has_work() const {
 std::string Scheduler::check_integrity() const { return impl_->check_integrity(); }
 double Scheduler::budget_trim() const { return impl_->trim.trim(); }
 bool Scheduler::infeasible() const { return impl_->trim.infeasible(); }
+bool Scheduler::infeasible(int32_t class_index) const { return impl_->is_infeasible[static_cast<size_t>(class_index)] != 0; }
+double Scheduler::host_part_ns() const { return impl_->host.ns(); }
+double Scheduler::reserve_factor() const { return impl_->reserve; }
+double Scheduler::share_gap_ms() const { return impl_->shares.greatest_gap(); }
+
+uint64_t Scheduler::wait_estimate_ns(const SchedulerRequest& request) const {
+    SchedulerRecord probe;
+    probe.request = request;
+    probe.state = SchedulerRecord::State::waiting;
+    probe.key_ns = request.arrival_ns + impl_->ttft_ns(probe);
+    probe.work_ns = impl_->cost.prefill_ns(0, request.prompt_tokens);
+    return static_cast<uint64_t>(impl_->wait_estimate_ns(probe, request.arrival_ns));
+}
 
 }  // namespace takt

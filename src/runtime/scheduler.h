@@ -40,6 +40,9 @@ struct SchedulerTenant {
 struct SchedulerConfig {
     bool fixed_chunk = false;     ///< policy fixed-chunk: the honest baseline
     int32_t fixed_chunk_tokens = 512;
+    int32_t lone_chunk_tokens = 0;       ///< with fixed_chunk: the chunk while fewer than two prompts wait or nothing decodes; 0: the same
+    bool chunk_holds_decodes = false;    ///< with fixed_chunk: the chunk counts the decode rows too (a token budget)
+    bool first_come = false;             ///< prompts in order of arrival instead of urgency
     int32_t max_running = 64;
     int32_t max_waiting = 1024;
     int32_t max_context = 0;
@@ -91,8 +94,9 @@ public:
     void finish(RequestId id);
     /// A reader that does not read: the request keeps its blocks and place but gets no rows until resumed; the first victim.
     void set_paused(RequestId id, bool paused);
-    /// The token of `id` was handed to its writer (starts the gap that the budget protects).
-    void emitted(RequestId id, uint64_t now_ns);
+    /// The token of `id` was handed to its writer (starts the gap that the budget protects). `tokens`: the request's list with it,
+    /// for the prefix cache; must live until the next call or finish. Empty: outputs are not offered to others.
+    void emitted(RequestId id, uint64_t now_ns, std::span<const int32_t> tokens = {});
 
     /// Decides the step that would begin at `start_ns`. Empty plan: nothing can run. Reuses `plan`'s memory.
     void plan(uint64_t start_ns, StepPlan& plan);
@@ -108,6 +112,13 @@ public:
     [[nodiscard]] std::string check_integrity() const;
     [[nodiscard]] double budget_trim() const;                     ///< u of the closed loop, in [0.5, 1]
     [[nodiscard]] bool infeasible() const;                        ///< decoding alone breaks the promise
+    [[nodiscard]] bool infeasible(int32_t class_index) const;     ///< ... of this class
+    [[nodiscard]] double host_part_ns() const;                    ///< what the budget sets aside for the host
+    [[nodiscard]] double reserve_factor() const;                  ///< learned share of the expected outputs that admission keeps free
+    /// Largest difference between counters of tenants that are both active, in ms over weight.
+    [[nodiscard]] double share_gap_ms() const;
+    /// Device time until the first token of a prompt that came now, as admission judges it.
+    [[nodiscard]] uint64_t wait_estimate_ns(const SchedulerRequest& request) const;
 
     struct Impl;
 

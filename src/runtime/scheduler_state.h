@@ -2,7 +2,7 @@
 // See scheduler.h for the contract.
 #pragma once
 
-#include <deque>
+#include <tuple>
 #include <vector>
 
 #include "runtime/budget.h"
@@ -23,13 +23,18 @@ struct SchedulerRecord {
     int32_t target = 0;            ///< prefill ends here: prompt and the outputs known at (re)admission
     int32_t outputs = 0;           ///< tokens sampled, by launched steps too
     int32_t cached = 0;            ///< taken from the prefix cache at the last admission
+    int32_t expected_cached = 0;   ///< what the prefix cache held when last asked
     int32_t num_preemptions = 0;
+    int32_t stalled_steps = 0;     ///< steps with prefill rows in a row that had none of it, though it is owed some
+    int32_t skipped_steps = 0;     ///< steps in a row that left its decode row out on its class's credit
     uint64_t last_step = 0;        ///< last launched step with rows of it
     uint64_t admission = 0;        ///< ordinal of the last admission: newer ones are preempted first
     uint64_t first_emit_ns = 0;
     uint64_t last_emit_ns = 0;
+    uint64_t pending_gap_ns = 0;   ///< gap that ended with the last token, until its step is applied; 0: none
     int32_t num_emitted = 0;
     uint64_t key_ns = 0;           ///< order among equals: arrival + TTFT promise, fixed at arrival
+    double work_ns = 0;            ///< the whole prompt's cost alone on the device, fixed at arrival
     bool is_paused = false;
     bool was_demoted = false;
 
@@ -55,52 +60,89 @@ struct Scheduler::Impl {
             uint64_t admission = 0;
             int32_t computed = 0;      ///< after the step
             int32_t num_rows = 0;
+            bool is_decode = false;
+            int32_t tenant = 0;        ///< who pays, also when the request has left
+            double weight = 1;         ///< of its class
+            uint64_t waited_ns = 0;    ///< of its gap, how much lay before the step's planned start
         };
         std::vector<Part> parts;
     };
 
-    // scheduler.cpp
+    // scheduler.cpp: requests in and out, outcomes, books
     Admission submit(const SchedulerRequest& request, uint64_t now_ns);
     void finish(RequestId id);
     void apply(const StepOutcome& outcome, uint64_t now_ns);
-    void emitted(RequestId id, uint64_t now_ns);
+    void emitted(RequestId id, uint64_t now_ns, std::span<const int32_t> tokens);
     Record* find(RequestId id);
     const Record* find(RequestId id) const;
+    Record& at(int32_t index_of) { return records[static_cast<size_t>(index_of)]; }
+    [[nodiscard]] const Record& at(int32_t index_of) const { return records[static_cast<size_t>(index_of)]; }
     void leave_slot(Record& r);
     void publish(Record& r, int32_t computed);
     void charge(const Launched& step, uint64_t device_ns);
-    [[nodiscard]] uint64_t itl_ns(const Record& r) const;
-    [[nodiscard]] uint64_t ttft_ns(const Record& r) const;
-    [[nodiscard]] double wait_estimate_ns(const Record& r) const;
+    void note_gaps(const Launched& step, uint64_t device_ns);
+    void learn_output(const Record& r);
+    [[nodiscard]] const SchedulerClass& class_of(const Record& r) const {
+        return config.classes[static_cast<size_t>(r.request.class_index)];
+    }
+    [[nodiscard]] uint64_t itl_ns(const Record& r) const { return r.request.itl_ns != 0 ? r.request.itl_ns : class_of(r).itl_ns; }
+    [[nodiscard]] uint64_t ttft_ns(const Record& r) const {
+        return r.request.ttft_ns != 0 ? r.request.ttft_ns : class_of(r).ttft_ns;
+    }
     [[nodiscard]] std::string check_integrity() const;
 
-    // scheduler_plan.cpp
+    // scheduler_plan.cpp: one step
     void plan(uint64_t start_ns, StepPlan& plan);
+    void place_decodes(uint64_t start_ns, StepPlan& plan);
+    void spend_skip_credits(uint64_t start_ns);
+    void place_prefills(uint64_t start_ns, StepPlan& plan);
+    void fill_needs();
+    RowChoice choose(uint64_t budget_ns);
+    [[nodiscard]] double allowed_gap_ns(const Record& r, uint64_t start_ns) const;
+    [[nodiscard]] uint64_t gap_budget_ns(uint64_t start_ns) const;
+    void note_infeasible(uint64_t start_ns, bool infeasible);
+    void add_segment(StepPlan& plan, Record& r, int32_t rows);
+    void close_plan(StepPlan& plan);
+
+    // scheduler_order.cpp: who comes first, and how long a prompt will wait
+    /// (group, tenant's counter, key, id): lower goes first.
+    using Rank = std::tuple<int, double, double, RequestId>;
+    [[nodiscard]] Rank rank(const Record& r, uint64_t now_ns) const;
+    [[nodiscard]] double remaining_ns(const Record& r) const;
+    [[nodiscard]] bool is_late(const Record& r, uint64_t now_ns) const;
+    void refresh_order();
+    void order_prefills(uint64_t now_ns);
+    [[nodiscard]] double prefill_share() const;
+    [[nodiscard]] double wait_estimate_ns(const Record& r, uint64_t now_ns) const;
+
+    // scheduler_admit.cpp: who gets a slot and blocks, and who loses them
     void admit(uint64_t start_ns, StepPlan& plan);
-    bool admit_one(int32_t index, StepPlan& plan);
+    bool admit_one(int32_t at, StepPlan& plan);
     /// The decode step that the running requests and one more would make.
     struct AdmissionLoad {
-        StepFeatures decode;
+        int32_t num_reading = 0;        ///< running requests that are not paused
+        double bound_ns = 0;            ///< of it with the least slice of prefill, the newcomer's own context aside
+        double alone_ns = 0;            ///< of a single stream without context
+        double context_ns = 0;          ///< a token of context
         uint64_t tightest_ns = UINT64_MAX;
     };
     [[nodiscard]] AdmissionLoad admission_load() const;
-    [[nodiscard]] bool may_admit(const Record& r, const AdmissionLoad& load, uint64_t start_ns) const;
-    [[nodiscard]] int32_t next_waiting(uint64_t start_ns) const;
-    void place_decodes(StepPlan& plan);
-    bool make_room(int32_t index, StepPlan& plan);
+    [[nodiscard]] bool at_tenant_limit(const Record& r) const;
+    [[nodiscard]] bool may_admit(const Record& r, const AdmissionLoad& load) const;
+    [[nodiscard]] bool is_worth_starting(const Record& r, const Rank& own, uint64_t start_ns) const;
+    [[nodiscard]] int32_t owed_late(uint64_t start_ns) const;
+    [[nodiscard]] int32_t reserved_blocks() const;
+    bool make_room(int32_t at, StepPlan& plan);
+    /// -1 asks for a paused one only, for a newcomer.
     [[nodiscard]] int32_t choose_victim(int32_t requester) const;
-    void preempt(int32_t index, StepPlan& plan);
-    void place_prefills(uint64_t start_ns, StepPlan& plan);
-    void order_prefills(uint64_t start_ns);
-    [[nodiscard]] uint64_t gap_budget_ns(uint64_t start_ns) const;
-    void add_segment(StepPlan& plan, Record& r, int32_t rows);
-    void close_plan(uint64_t start_ns, StepPlan& plan);
+    void preempt(int32_t at, StepPlan& plan);
 
     SchedulerConfig config;
     CostModel& cost;
     KvManager& kv;
     FairShares shares;
     BudgetTrim trim;
+    HostPart host;
     IdIndex index;
     std::vector<Record> records;
     std::vector<int32_t> free_records;
@@ -108,19 +150,31 @@ struct Scheduler::Impl {
     std::vector<int32_t> waiting;          // by arrival
     std::vector<int32_t> free_slots;
     std::vector<int32_t> slot_records;     // [max_running]: record in the slot or -1
-    std::deque<Launched> launched;
+    std::vector<Launched> launched;        // in order; never more than a few
     std::vector<Launched> spare;
     std::vector<int32_t> tenant_running, tenant_waiting;
 
+    uint64_t plan_start_ns = 0;            // of the plan at hand
     uint64_t next_step = 1;
     uint64_t applied_step = 0;
     uint64_t next_admission = 1;
     int32_t steps_without_prefill = 0;
     bool last_constrained = false, last_infeasible = false;
+    double expected_outputs = 256;         // learned length of an answer
+    double reserve = 0.5;                  // learned share of what running answers may still need that admission keeps free
+    double tilt = 1;                       // of the order: weight of a prompt's own cost against its deadline
+    double lowest_counter = 0;             // of tenants that have prefill work
+    double share = 1;                      // of the device that prefills may take beside the decodes
+    double late_credit_ns = 0;             // prefill time that prompts past their promise have coming
+    double step_ns = 0;                    // budget of the last step with prefill rows: the measure of "urgent"
+    std::vector<int32_t> infeasible_steps; // [class] of the window at hand
+    std::vector<uint8_t> is_infeasible;    // [class] of the last whole window
+    int32_t window_steps = 0;
 
     // Scratch of one plan; sized once.
     std::vector<int32_t> decodes, prefills;
     std::vector<PrefillNeed> needs;
+    std::vector<std::pair<Rank, int32_t>> candidates;
 };
 
 }  // namespace takt

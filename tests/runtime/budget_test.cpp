@@ -31,7 +31,7 @@ int32_t total_rows(const std::vector<PrefillNeed>& needs) {
 }  // namespace
 
 TEST_CASE("rows go in order, but the oldest keeps a quarter") {
-    std::vector<PrefillNeed> needs{{300, 0, false, 0}, {300, 0, true, 0}, {5, 0, false, 0}};
+    std::vector<PrefillNeed> needs{{300, 0, 0}, {300, 0, kFloorShare}, {5, 0, 0}};
     share_rows(needs, 100);
     CHECK(needs[0].rows == 75);
     CHECK(needs[1].rows == 25);
@@ -43,7 +43,7 @@ TEST_CASE("rows go in order, but the oldest keeps a quarter") {
     CHECK(needs[0].rows == 300);
     CHECK(needs[1].rows == 300);
     CHECK(needs[2].rows == 5);
-    std::vector<PrefillNeed> small{{300, 0, false, 0}, {4, 0, true, 0}};
+    std::vector<PrefillNeed> small{{300, 0, 0}, {4, 0, kFloorShare}};
     share_rows(small, 100);   // it needs less than its quarter
     CHECK(small[0].rows == 96);
     CHECK(small[1].rows == 4);
@@ -58,21 +58,21 @@ TEST_CASE("sharing never gives more than is needed nor than there is") {
             n.remaining = static_cast<int32_t>(1 + random() % 200);
             wanted += n.remaining;
         }
-        needs[random() % needs.size()].keeps_floor = true;
+        needs[random() % needs.size()].floor_share = kFloorShare;
         const auto total = static_cast<int32_t>(random() % 600);
         share_rows(needs, total);
         REQUIRE(total_rows(needs) == std::min(total, wanted));
         for (const PrefillNeed& n : needs) {
             REQUIRE(n.rows >= 0);
             REQUIRE(n.rows <= n.remaining);
-            if (n.keeps_floor) REQUIRE(n.rows >= std::min(n.remaining, (total + 3) / 4));
+            if (n.floor_share > 0) REQUIRE(n.rows >= std::min(n.remaining, (total + 3) / 4));
         }
     }
 }
 
 TEST_CASE("features count pairs by context and rows") {
     const CostModel cost(ladder(), true, roofline());
-    std::vector<PrefillNeed> needs{{10, 100, true, 0}, {4, 0, false, 0}};
+    std::vector<PrefillNeed> needs{{10, 100, kFloorShare}, {4, 0, 0}};
     const StepFeatures f = mixed_features(cost, {3, 500}, needs, 12);
     CHECK(f.decode_rows == 3);
     CHECK(f.rows == 15);
@@ -91,7 +91,7 @@ TEST_CASE("a choice keeps the budget, and one row or shape more would not") {
         const CostModel cost(ladder(), rows_are_data, roofline());
         for (int round = 0; round < 500; ++round) {
             const DecodeLoad decode{static_cast<int32_t>(1 + random() % 32), static_cast<int64_t>(random() % 20000)};
-            std::vector<PrefillNeed> needs{{static_cast<int32_t>(1 + random() % 2000), static_cast<int32_t>(random() % 4000), true, 0}};
+            std::vector<PrefillNeed> needs{{static_cast<int32_t>(1 + random() % 2000), static_cast<int32_t>(random() % 4000), kFloorShare}};
             RowBudget budget;
             budget.budget_ns = 1'000'000 + random() % 9'000'000;
             budget.max_rows = 512;
@@ -112,7 +112,7 @@ TEST_CASE("a choice keeps the budget, and one row or shape more would not") {
 TEST_CASE("more time never buys fewer rows") {
     for (const bool rows_are_data : {true, false}) {
         const CostModel cost(ladder(), rows_are_data, roofline());
-        std::vector<PrefillNeed> needs{{1000, 0, true, 0}};
+        std::vector<PrefillNeed> needs{{1000, 0, kFloorShare}};
         int32_t before = 0;
         for (uint64_t ms = 2; ms <= 40; ++ms) {
             const RowChoice choice = choose_rows(cost, {4, 1000}, needs, {ms * 1'000'000, 512, 0});
@@ -126,7 +126,7 @@ TEST_CASE("more time never buys fewer rows") {
 
 TEST_CASE("where decode alone breaks the budget, prefill still gets a step now and then") {
     const CostModel cost(ladder(), true, roofline());
-    std::vector<PrefillNeed> needs{{1000, 0, true, 0}};
+    std::vector<PrefillNeed> needs{{1000, 0, kFloorShare}};
     int32_t num_with_prefill = 0;
     int32_t since = 0;
     for (int step = 0; step < 4 * kMaxDutySteps; ++step) {

@@ -1,0 +1,31 @@
+// LateCause: see the header.
+#include "runtime/late_cause.h"
+
+#include <algorithm>
+
+namespace takt {
+namespace {
+
+constexpr double kOutlier = 1.15;        // over the prediction: noise is within it
+constexpr double kPaddingShare = 0.2;    // of the launched rows
+
+}  // namespace
+
+LateCause late_cause(const LateFacts& f) {
+    if (f.was_paused) return LateCause::reader;
+    if (f.was_preempted) return LateCause::preemption;
+    if (f.device_ns <= f.promised_ns && f.gap_ns > f.device_ns) {
+        // The device alone kept it: what lies around the step is the host's, or the step was planned too long for what was left.
+        const uint64_t host_ns = f.gap_ns - f.device_ns;
+        const uint64_t late_ns = f.gap_ns - std::min(f.gap_ns, f.promised_ns);
+        if (host_ns >= late_ns && host_ns * 5 >= f.promised_ns) return LateCause::host;
+    }
+    if (static_cast<double>(f.device_ns) > kOutlier * static_cast<double>(f.predicted_ns)) return LateCause::device;
+    if (f.prefill_rows > 0) return LateCause::prefill;
+    if (f.padded_rows > f.rows && static_cast<double>(f.padded_rows - f.rows) >= kPaddingShare * f.padded_rows) {
+        return LateCause::padding;
+    }
+    return f.gap_ns > f.device_ns + f.promised_ns / 2 ? LateCause::host : LateCause::device;
+}
+
+}  // namespace takt

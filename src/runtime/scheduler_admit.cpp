@@ -1,0 +1,228 @@
+// Scheduler: who gets a slot and blocks, and who loses them. Whole prompts only, with blocks kept free for the answers that run;
+// a request that was preempted N_max times comes back with all the blocks it can ever need, so that nobody has to take them
+// from it and it never has to ask again. scheduling.md 4.4.
+#include <algorithm>
+
+#include "runtime/scheduler_state.h"
+
+namespace takt {
+namespace {
+
+constexpr double kReserveDecay = 0.999;      // an admission without a squeeze
+constexpr double kReserveRise = 1.3;         // a preemption
+constexpr double kLeastReserve = 0.1, kMostReserve = 2.0;
+constexpr int32_t kMostLateBegun = 2;
+constexpr int32_t kLeastOutputs = 16;        // an answer that outgrew what was expected needs some more
+constexpr double kOwedFactor = 10;           // of its TTFT promise: then nobody passes a request that lacks room beside others
+
+}  // namespace
+
+bool Scheduler::Impl::make_room(int32_t index_of, StepPlan& plan) {
+    Record& r = at(index_of);
+    while (!kv.reserve(r.slot, int64_t{r.computed} + 1)) {
+        if (kv.num_retiring() > 0) return false;   // blocks are on their way back: wait a step rather than throw out more
+        const int32_t victim = choose_victim(index_of);
+        if (victim < 0) return false;
+        preempt(victim, plan);
+        if (r.state == State::waiting) return false;   // it was itself the cheapest to give up
+    }
+    return true;
+}
+
+/// Paused readers first, then the lowest class, prefills before decodes, the least to compute again. Of those whose reader reads
+/// never one that was preempted N_max times, and never the oldest for another, so that somebody always advances.
+int32_t Scheduler::Impl::choose_victim(int32_t requester) const {
+    auto order = [&](const Record& r) {
+        const int reading = r.is_paused ? 0 : 1;
+        const int decoding = r.state == State::decoding ? 1 : 0;
+        return std::tuple(reading, class_of(r).weight, decoding, r.computed - r.cached, ~r.admission);
+    };
+    int32_t best = -1;
+    for (size_t i = 0; i < running.size(); ++i) {
+        const Record& r = at(running[i]);
+        if (running[i] == requester) continue;
+        if (!r.is_paused && (i == 0 || r.num_preemptions >= config.max_preemptions)) continue;
+        if (best < 0 || order(r) < order(at(best))) best = running[i];
+    }
+    if (requester < 0) return best >= 0 && at(best).is_paused ? best : -1;
+    const Record& own = at(requester);
+    const bool may_yield = requester != running.front() && own.num_preemptions < config.max_preemptions;
+    if (may_yield && (best < 0 || order(own) < order(at(best)))) return requester;
+    return best;
+}
+
+void Scheduler::Impl::preempt(int32_t index_of, StepPlan& plan) {
+    Record& r = at(index_of);
+    leave_slot(r);
+    running.erase(std::find(running.begin(), running.end(), index_of));
+    r.state = State::waiting;
+    r.computed = 0;
+    r.pending_gap_ns = 0;
+    waiting.push_back(index_of);
+    ++tenant_waiting[static_cast<size_t>(r.request.tenant_index)];
+    if (!r.is_paused) {   // else its own reader's doing
+        ++r.num_preemptions;
+        reserve = std::min(reserve * kReserveRise + 0.05, kMostReserve);
+    }
+    plan.preempted.push_back(r.request.id);
+}
+
+Scheduler::Impl::AdmissionLoad Scheduler::Impl::admission_load() const {
+    AdmissionLoad load;
+    StepFeatures f;
+    f.decode_rows = static_cast<int32_t>(running.size()) + 1;
+    for (const int32_t i : running) {
+        const Record& r = at(i);
+        load.tightest_ns = std::min(load.tightest_ns, itl_ns(r));
+        load.num_reading += r.is_paused ? 0 : 1;
+        f.kv_read_tokens += std::max(r.computed, r.target) + 1;   // it will decode one day
+    }
+    f.rows = f.decode_rows + kMinSlice;
+    f.prefill_segments = 1;
+    f.padded_rows = cost.padded_rows(f.rows);
+    load.bound_ns = static_cast<double>(cost.bound_ns(f));
+    load.context_ns = cost.snapshot().kd_ns * cost.margin(f);
+    StepFeatures alone;
+    alone.rows = alone.decode_rows = 1;
+    alone.padded_rows = cost.padded_rows(1);
+    load.alone_ns = static_cast<double>(cost.bound_ns(alone));
+    return load;
+}
+
+bool Scheduler::Impl::at_tenant_limit(const Record& r) const {
+    const auto tenant = static_cast<size_t>(r.request.tenant_index);
+    const int32_t limit = config.tenants.empty() ? 0 : config.tenants[tenant].max_running;
+    return limit > 0 && tenant_running[tenant] >= limit;
+}
+
+bool Scheduler::Impl::may_admit(const Record& r, const AdmissionLoad& load) const {
+    if (r.is_paused || r.last_step > applied_step) return false;   // its last sampled token is not known yet
+    if (at_tenant_limit(r)) return false;
+    if (load.num_reading == 0 || config.fixed_chunk) return true;
+    // Decode floor: one more stream for life must leave room for a slice of prefill within the tightest promise.
+    const double promise = static_cast<double>(std::min(load.tightest_ns, itl_ns(r))) * trim.trim() - host.ns();
+    const double own_ns = load.context_ns * r.request.prompt_tokens;
+    // Where one stream alone breaks it the promise cannot be kept by keeping others out.
+    return load.bound_ns + own_ns <= promise || load.alone_ns + own_ns > promise;
+}
+
+/// A prompt that would only stand behind more than a step's work of others keeps its slot and blocks for somebody else.
+bool Scheduler::Impl::is_worth_starting(const Record& r, const Rank& own, uint64_t start_ns) const {
+    const int32_t enough = config.fixed_chunk ? std::max(config.fixed_chunk_tokens, config.lone_chunk_tokens) : config.row_ladder.back();
+    int64_t ahead = 0;
+    int32_t num_late = 0;
+    for (const int32_t i : running) {
+        const Record& other = at(i);
+        if (other.remaining_prefill() == 0 || other.is_paused) continue;
+        if (rank(other, start_ns) < own) ahead += other.remaining_prefill();
+        num_late += is_late(other, start_ns) ? 1 : 0;
+        if (ahead >= enough) return false;
+    }
+    // What was begun and lost its promise holds slots and blocks: before more of the long ones come in it is ended.
+    const bool is_long = r.request.prompt_tokens > enough / 4;
+    return config.first_come || !is_long || num_late < std::max(kMostLateBegun, config.max_running / 4);
+}
+
+/// The oldest waiting prompt past its promise, if its share of the device can pay for it by now; else -1.
+int32_t Scheduler::Impl::owed_late(uint64_t start_ns) const {
+    if (config.first_come) return -1;
+    int32_t oldest = -1;
+    for (const int32_t i : waiting) {
+        const Record& r = at(i);
+        if (r.num_emitted > 0 || !is_late(r, start_ns)) continue;
+        if (oldest < 0 || r.request.arrival_ns < at(oldest).request.arrival_ns) oldest = i;
+    }
+    return oldest >= 0 && at(oldest).work_ns <= late_credit_ns ? oldest : -1;
+}
+
+/// Blocks that the answers of running requests are expected to need yet.
+int32_t Scheduler::Impl::reserved_blocks() const {
+    double tokens = 0;
+    for (const int32_t i : running) {
+        const Record& r = at(i);
+        if (r.is_paused) continue;   // it gives way itself
+        const int64_t held = int64_t{kv.num_blocks_of(r.slot)} * kv.block_tokens();
+        const int64_t most = int64_t{r.request.prompt_tokens} + r.request.max_tokens - held;
+        if (most <= 0) continue;
+        const double expected = std::max(expected_outputs - r.outputs, double{kLeastOutputs});
+        tokens += std::min(static_cast<double>(most), reserve * expected);
+    }
+    return kv.blocks_for(static_cast<int64_t>(tokens));
+}
+
+bool Scheduler::Impl::admit_one(int32_t index_of, StepPlan& plan) {
+    Record& r = at(index_of);
+    const int32_t target = r.request.prompt_tokens + r.outputs;
+    const bool pinned = r.num_preemptions >= config.max_preemptions;
+    const int64_t hold = pinned ? int64_t{r.request.prompt_tokens} + r.request.max_tokens : int64_t{target} + 1;
+    const int32_t watermark = running.empty() || pinned ? 0 : reserved_blocks() + kv.num_usable() / 64;
+    const int32_t need = kv.blocks_for(hold) + watermark;
+    // The cache is asked only where its answer could matter.
+    if (need - kv.blocks_for(target) > kv.num_available()) return false;
+    if (need > kv.num_available()) {
+        const int32_t cached = r.request.tokens.empty() ? 0 : kv.match(r.request.cache_domain, r.request.tokens);
+        r.expected_cached = cached;
+        // Cached blocks that nobody holds are counted as available too.
+        if (need - cached / kv.block_tokens() > kv.num_available() - cached / kv.block_tokens()) return false;
+    }
+    const int32_t slot = free_slots.back();
+    const int32_t cached = kv.open(slot, r.request.cache_domain, r.request.tokens);
+    if (!kv.reserve(slot, hold)) {
+        kv.release(slot, applied_step);
+        return false;
+    }
+    free_slots.pop_back();
+    slot_records[static_cast<size_t>(slot)] = index_of;
+    waiting.erase(std::find(waiting.begin(), waiting.end(), index_of));
+    running.push_back(index_of);
+    --tenant_waiting[static_cast<size_t>(r.request.tenant_index)];
+    ++tenant_running[static_cast<size_t>(r.request.tenant_index)];
+    r.slot = slot;
+    r.state = State::prefilling;
+    r.cached = r.expected_cached = cached;
+    r.computed = cached;
+    r.target = target;
+    r.stalled_steps = 0;
+    r.admission = next_admission++;
+    reserve = std::max(reserve * kReserveDecay, kLeastReserve);
+    plan.admitted.push_back(r.request.id);
+    return true;
+}
+
+void Scheduler::Impl::admit(uint64_t start_ns, StepPlan& plan) {
+    if (waiting.empty() || (free_slots.empty() && choose_victim(-1) < 0)) return;
+    candidates.clear();
+    AdmissionLoad load = admission_load();
+    const int32_t owed = owed_late(start_ns);
+    bool blocked = false;
+    for (const int32_t i : waiting) {
+        const Record& r = at(i);
+        if (may_admit(r, load)) {
+            candidates.emplace_back(i == owed ? Rank{0, 0.0, 0.0, 0} : rank(r, start_ns), i);
+        } else {
+            const double patience = kOwedFactor * static_cast<double>(ttft_ns(r));
+            blocked = blocked || (!r.is_paused && r.last_step <= applied_step && !at_tenant_limit(r) &&
+                                  static_cast<double>(start_ns) > static_cast<double>(r.request.arrival_ns) + patience);
+        }
+    }
+    if (blocked) return;   // somebody waits for the others to become fewer: nobody comes in before
+    const auto later = [](const auto& a, const auto& b) { return b < a; };
+    std::make_heap(candidates.begin(), candidates.end(), later);
+    while (!candidates.empty()) {
+        std::pop_heap(candidates.begin(), candidates.end(), later);
+        const auto [own, index_of] = candidates.back();
+        candidates.pop_back();
+        if (!may_admit(at(index_of), load)) continue;   // those before it changed the load
+        if (!is_worth_starting(at(index_of), own, start_ns)) return;
+        // The first in line keeps its place, so that nobody passes it for ever; paused readers make room for it.
+        while (free_slots.empty() || !admit_one(index_of, plan)) {
+            const int32_t victim = choose_victim(-1);
+            if (victim < 0) return;
+            preempt(victim, plan);
+        }
+        if (index_of == owed) late_credit_ns -= at(index_of).work_ns;
+        load = admission_load();
+    }
+}
+
+}  // namespace takt

@@ -1,0 +1,152 @@
+// Invariants: see the header. Numbers in comments are those of scheduling.md section 5.
+#include "runtime/sim/invariants.h"
+
+#include <algorithm>
+
+namespace takt::sim {
+namespace {
+
+constexpr size_t kRemembered = 50;
+constexpr int32_t kMaxLeftOut = 16;     // 7: skip credits end after 8 steps; a wait for blocks on their way back adds a few
+constexpr int32_t kMaxStalled = 256;    // 8: floors come every 8th step, to one prefill at a time
+
+std::string name_of(RequestId id) { return "request " + std::to_string(id); }
+
+}  // namespace
+
+std::string describe(const StepPlan& plan) {
+    std::string out = "step " + std::to_string(plan.step) + ": " + std::to_string(plan.features.decode_rows) + " decode rows";
+    for (const PlanSegment& s : plan.segments) {
+        if (s.is_decode) continue;
+        out += ", " + std::to_string(s.request) + "[" + std::to_string(s.token_begin) + "+" + std::to_string(s.num_rows) +
+               (s.samples ? " last]" : "]");
+    }
+    out += ", shape " + std::to_string(plan.features.padded_rows) + ", budget " + std::to_string(plan.budget_ns / 1000) +
+           " us, predicted " + std::to_string(plan.predicted_ns / 1000) + " us" + (plan.at_floor ? ", floor" : "");
+    for (const RequestId id : plan.admitted) out += ", admits " + std::to_string(id);
+    for (const RequestId id : plan.preempted) out += ", preempts " + std::to_string(id);
+    return out;
+}
+
+void Invariants::fail(const std::string& what) {
+    if (!wrong_.empty()) return;
+    wrong_ = what + "\nlast plans:";
+    for (const std::string& plan : last_plans_) wrong_ += "\n  " + plan;
+}
+
+void Invariants::accepted(RequestId id, int32_t prompt_tokens) {
+    live_[id] = Live{};
+    live_[id].prompt = prompt_tokens;
+}
+
+void Invariants::left(RequestId id) { live_.erase(id); }
+
+void Invariants::paused(RequestId id, bool is_paused) {
+    const auto at = live_.find(id);
+    if (at != live_.end()) at->second.is_paused = is_paused;
+}
+
+void Invariants::remember(const StepPlan& plan) {
+    last_plans_.push_back(describe(plan));
+    if (last_plans_.size() > kRemembered) last_plans_.pop_front();
+}
+
+void Invariants::check_shape(const StepPlan& plan) {   // 16
+    const StepFeatures& f = plan.features;
+    int32_t rows = 0, decodes = 0, segments = 0, samples = 0;
+    for (const PlanSegment& s : plan.segments) {
+        rows += s.num_rows;
+        decodes += s.is_decode ? 1 : 0;
+        segments += s.is_decode ? 0 : 1;
+        samples += s.samples ? 1 : 0;
+    }
+    if (rows != f.rows || decodes != f.decode_rows || segments != f.prefill_segments) fail("rows and features disagree");
+    if (samples != plan.num_samples || plan.padded_samples < samples) fail("samples and features disagree");
+    if (f.padded_rows < rows || cost_.padded_rows(rows) != f.padded_rows) fail("the shape is not one of the ladder");
+}
+
+void Invariants::check_budget(const StepPlan& plan) {   // 4
+    const StepFeatures& f = plan.features;
+    if (config_.fixed_chunk || plan.at_floor || f.decode_rows == 0 || f.prefill_segments == 0) return;
+    if (cost_.bound_ns(f) > plan.budget_ns) fail("the plan breaks its budget and does not say so");
+}
+
+void Invariants::check_segments(const StepPlan& plan) {   // 2, 3
+    std::vector<uint8_t> slots(static_cast<size_t>(config_.max_running), 0);
+    bool seen_prefill = false;
+    for (const PlanSegment& s : plan.segments) {
+        if (s.slot < 0 || s.slot >= config_.max_running || slots[static_cast<size_t>(s.slot)]++ != 0) fail("a slot twice");
+        seen_prefill = seen_prefill || !s.is_decode;
+        if (s.is_decode && seen_prefill) fail("a decode row behind prefill rows");
+        const auto at = live_.find(s.request);
+        if (at == live_.end()) {
+            fail("a row of " + name_of(s.request) + ", which is not live");
+            continue;
+        }
+        Live& live = at->second;
+        live.has_row = true;
+        if (live.is_paused) fail(name_of(s.request) + " is paused and has a row");
+        if (live.next >= 0 && s.token_begin != live.next) fail(name_of(s.request) + ": rows are not consecutive");
+        if (s.is_decode && (s.num_rows != 1 || !live.decodes)) fail(name_of(s.request) + " decodes before its prompt is done");
+        if (!s.is_decode && live.decodes) fail(name_of(s.request) + ": prefill rows after its prompt was done");
+        live.next = s.token_begin + s.num_rows;
+        if (s.samples && !s.is_decode && live.prompt > 0 && live.next < live.prompt) fail("a prompt is sampled before its end");
+        live.decodes = live.decodes || s.samples;
+    }
+}
+
+void Invariants::check_progress(const StepPlan& plan) {   // 7, 8
+    (void)plan;
+    for (auto& [id, live] : live_) {
+        const bool waits = live.runs && !live.is_paused && !live.has_row;
+        live.left_out = waits && live.decodes ? live.left_out + 1 : 0;
+        live.stalled = waits && !live.decodes ? live.stalled + 1 : 0;
+        if (live.left_out > kMaxLeftOut) fail(name_of(id) + " decodes and is left out");
+        if (live.stalled > kMaxStalled && !config_.fixed_chunk) fail(name_of(id) + " is admitted and does not advance");
+        live.has_row = false;
+    }
+}
+
+void Invariants::planned(const StepPlan& plan, const Scheduler& scheduler) {
+    ++num_plans_;
+    remember(plan);
+    bool squeezed = false;
+    for (const RequestId id : plan.preempted) {
+        const auto at = live_.find(id);
+        if (at == live_.end() || !at->second.runs) {
+            fail(name_of(id) + " is preempted and did not run");
+            continue;
+        }
+        at->second.runs = at->second.decodes = false;
+        at->second.next = -1;
+        if (at->second.is_paused) continue;   // its own reader's doing: it counts for nothing
+        squeezed = true;
+        if (++at->second.num_preemptions > config_.max_preemptions) fail(name_of(id) + " is preempted too often");   // 10
+    }
+    for (const RequestId id : plan.admitted) {
+        const auto at = live_.find(id);
+        if (at == live_.end() || at->second.runs) {
+            fail(name_of(id) + " is admitted twice or not live");
+            continue;
+        }
+        at->second.runs = true;
+        at->second.decodes = false;
+        at->second.next = scheduler.cached_tokens(id);
+    }
+    if (squeezed && !plan.admitted.empty()) fail("an admission in a step that preempted");
+    if (plan.empty()) return;
+    check_shape(plan);
+    check_budget(plan);
+    check_segments(plan);
+    check_progress(plan);
+    if (num_plans_ % books_stride_ != 0) return;
+    if (std::string books = scheduler.check_integrity(); !books.empty()) fail(books);   // 1
+}
+
+void Invariants::applied(const StepPlan& plan, const Scheduler& scheduler) {
+    (void)plan;
+    if (num_plans_ % books_stride_ != 0) return;
+    if (std::string books = scheduler.check_integrity(); !books.empty()) fail(books);
+}
+
+}  // namespace takt::sim

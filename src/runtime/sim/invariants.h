@@ -1,0 +1,67 @@
+// Invariants: what every plan must keep (scheduling.md section 5), held against it after each step. It sees plans, outcomes and
+// the scheduler's public face only, so that the scheduler's simulation and the whole engine's can share it. Pure; a wrong plan
+// is told as text, with the last plans before it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/cost_model.h"
+#include "runtime/kv.h"
+#include "runtime/scheduler.h"
+
+namespace takt::sim {
+
+class Invariants {
+public:
+    /// The books are proved in every `books_stride`-th plan: with many blocks that proof is what costs.
+    Invariants(const SchedulerConfig& config, const CostModel& cost, uint64_t books_stride = 1)
+        : config_(config), cost_(cost), books_stride_(books_stride) {}
+
+    /// A request was accepted; `prompt_tokens` may be 0 where nothing is known of it.
+    void accepted(RequestId id, int32_t prompt_tokens);
+    /// It left, however.
+    void left(RequestId id);
+    /// A reader stopped or went on: a paused request may be left out.
+    void paused(RequestId id, bool is_paused);
+    /// The scheduler decided this plan, and nothing else since.
+    void planned(const StepPlan& plan, const Scheduler& scheduler);
+    /// Its outcome was applied.
+    void applied(const StepPlan& plan, const Scheduler& scheduler);
+
+    /// The first broken rule, with the plans up to it; empty: none.
+    [[nodiscard]] const std::string& wrong() const { return wrong_; }
+    void fail(const std::string& what);
+
+private:
+    struct Live {
+        int32_t prompt = 0;
+        int32_t next = -1;           // position of its next row; -1: not known (just admitted)
+        int32_t num_preemptions = 0;
+        int32_t left_out = 0;        // plans in a row without a row of it, though it decodes
+        int32_t stalled = 0;         // plans in a row without a prefill row of it, though it is owed some
+        bool decodes = false, runs = false, is_paused = false;
+        bool has_row = false;        // in the plan at hand
+    };
+    void check_shape(const StepPlan& plan);
+    void check_budget(const StepPlan& plan);
+    void check_segments(const StepPlan& plan);
+    void check_progress(const StepPlan& plan);
+    void remember(const StepPlan& plan);
+
+    const SchedulerConfig& config_;
+    const CostModel& cost_;
+    const uint64_t books_stride_;
+    std::unordered_map<RequestId, Live> live_;   // looked up; iterated only to find what is wrong
+    std::deque<std::string> last_plans_;
+    uint64_t num_plans_ = 0;
+    std::string wrong_;
+};
+
+/// One line of a plan, for people.
+std::string describe(const StepPlan& plan);
+
+}  // namespace takt::sim

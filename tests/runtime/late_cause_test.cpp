@@ -1,0 +1,45 @@
+// LateCause: what made a gap late, a row a cause.
+#include "runtime/late_cause.h"
+
+#include <string>
+#include <vector>
+
+#include "catch.h"
+
+namespace takt {
+
+TEST_CASE("a late gap has one cause", "[late_cause]") {
+    struct Row {
+        const char* name;
+        LateFacts facts;
+        LateCause cause;
+    };
+    const auto facts = [](double gap_ms, double device_ms, double predicted_ms, int32_t rows, int32_t padded, int32_t prefill) {
+        LateFacts f;
+        f.promised_ns = 40'000'000;
+        f.gap_ns = static_cast<uint64_t>(gap_ms * 1e6);
+        f.device_ns = static_cast<uint64_t>(device_ms * 1e6);
+        f.predicted_ns = static_cast<uint64_t>(predicted_ms * 1e6);
+        f.rows = rows;
+        f.padded_rows = padded;
+        f.prefill_rows = prefill;
+        return f;
+    };
+    LateFacts paused = facts(90, 45, 45, 512, 512, 500), preempted = paused;
+    paused.was_paused = paused.was_preempted = preempted.was_preempted = true;
+    const std::vector<Row> table = {
+        {"a slice too large", facts(43, 42, 42, 512, 512, 500), LateCause::prefill},
+        {"the host stood still", facts(60, 30, 30, 512, 512, 500), LateCause::host},
+        {"an outlier of the device", facts(52, 51, 42, 512, 512, 500), LateCause::device},
+        {"padding alone", facts(41.5, 41, 41, 40, 64, 0), LateCause::padding},
+        {"a device too slow for the promise", facts(41.5, 41, 41, 64, 64, 0), LateCause::device},
+        {"a reader that did not read", paused, LateCause::reader},
+        {"blocks taken away", preempted, LateCause::preemption},
+    };
+    for (const Row& row : table) {
+        INFO(row.name);
+        CHECK(kLateCauseNames[static_cast<size_t>(late_cause(row.facts))] == std::string(kLateCauseNames[static_cast<size_t>(row.cause)]));
+    }
+}
+
+}  // namespace takt

@@ -1,0 +1,348 @@
+// The stress scenes of scheduling.md section 6 at the level of the scheduler: the server's own scheduler object on a virtual clock,
+// every plan held against the invariants. The long form runs the chaos with 100,000 requests.
+#include <cstdlib>
+#include <map>
+
+#include "catch.h"
+#include "runtime/sim/scene.h"
+
+using namespace takt;
+using namespace takt::sim;
+
+namespace {
+
+std::vector<SimRequest> streams_and_documents(int streams, int32_t context, int32_t length, int documents, int32_t document) {
+    std::vector<SimRequest> w;
+    for (int i = 0; i < streams; ++i) w.push_back(request_at(0.1 * i, context, length));
+    for (int i = 0; i < documents; ++i) w.push_back(request_at(600 + i, document, 1));
+    return w;
+}
+
+/// Requests of every kind: cancels, pauses, shared prefixes, three classes, three tenants, lengths of 1 and the most.
+std::vector<SimRequest> chaos(uint64_t seed, int count, double mean_gap_ms, int32_t most_prompt) {
+    Random random(seed);
+    std::vector<SimRequest> w;
+    double at = 0;
+    for (int i = 0; i < count; ++i) {
+        at += random.exponential(mean_gap_ms);
+        SimRequest r = request_at(at, 1 + static_cast<int32_t>(random.exponential(most_prompt / 8.0)),
+                                  1 + static_cast<int32_t>(random.exponential(40)));
+        r.prompt_tokens = random.chance(0.02) ? most_prompt : random.chance(0.05) ? 1 : std::min(r.prompt_tokens, most_prompt);
+        r.max_tokens = random.chance(0.5) ? r.output_tokens : r.output_tokens + random.between(1, 200);
+        r.class_index = random.between(0, 2);
+        r.tenant_index = random.between(0, 2);
+        const auto later = [&](double mean) { return r.arrival_ns + static_cast<uint64_t>(random.exponential(mean) * 1e6); };
+        if (random.chance(0.15)) r.cancel_ns = later(300);
+        if (random.chance(0.1)) {
+            r.pause_ns = later(200);
+            r.resume_ns = r.pause_ns + static_cast<uint64_t>(random.exponential(400) * 1e6);
+        }
+        if (random.chance(0.4)) {
+            r.prefix_seed = 1 + random.below(5);
+            r.prefix_tokens = random.between(1, r.prompt_tokens);
+        }
+        w.push_back(r);
+    }
+    return w;
+}
+
+SimOptions chaos_options(uint64_t seed, int depth, int32_t num_blocks) {
+    SimOptions o = scene(40, 16, num_blocks);
+    SchedulerClass tight = o.scheduler.classes[0], batch = tight;
+    tight.itl_ns = 15'000'000;
+    tight.ttft_ns = 300'000'000;
+    tight.on_miss = SchedulerClass::OnMiss::refuse;
+    tight.weight = 2;
+    batch.itl_ns = 500'000'000;
+    batch.ttft_ns = 60'000'000'000;
+    batch.on_miss = SchedulerClass::OnMiss::demote;
+    batch.weight = 0.5;
+    o.scheduler.classes.push_back(tight);
+    o.scheduler.classes.push_back(batch);
+    o.scheduler.tenants = {{"", 1, 0, 0}, {"a", 2, 0, 0}, {"b", 1, 4, 0}};
+    o.seed = seed;
+    o.depth = depth;
+    o.cost_table = seed % 3 == 0 ? "" : o.cost_table;   // sometimes from the roofline alone
+    o.noise = 0.03;
+    o.host_pause = [](uint64_t t) { return (t / 1'000'000) % 211 == 0 ? uint64_t{5'000'000} : uint64_t{0}; };
+    return o;
+}
+
+void run_chaos(uint64_t seed, int count) {
+    const int32_t num_blocks = 80 + static_cast<int32_t>(seed % 5) * 100;   // 1,280 tokens at the least
+    const int depth = static_cast<int>(seed % 2);
+    const std::vector<SimRequest> w = chaos(seed, count, 30, std::min(num_blocks * 16 - 300, 6000));
+    const SimReport report = run(chaos_options(seed, depth, num_blocks), w);
+    INFO(report.wrong);
+    REQUIRE(report.wrong.empty());
+    for (size_t i = 0; i < w.size(); ++i) {
+        const SimOutcome& out = report.requests[i];
+        REQUIRE(out.end != SimEnd::unfinished);
+        if (out.end == SimEnd::finished) REQUIRE(out.num_tokens == std::min(w[i].output_tokens, w[i].max_tokens));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("S1, S2: a prompt put in beside a stream: every gap kept, the prompt nearly as fast as alone", "[scenes]") {
+    for (const double sla : {12.0, 23.0, 34.5}) {
+        for (const int32_t prompt : {189, 32'768}) {
+            for (const int depth : {0, 1}) {
+                std::vector<SimRequest> w{request_at(0, 16, prompt / 60 + 100), request_at(35, prompt, 1)};
+                SimOptions o = scene(sla);
+                o.depth = depth;
+                const SimReport ours = run(o, w);
+                INFO("SLA " << sla << ", prompt " << prompt << ", depth " << depth << " " << ours.wrong);
+                REQUIRE(ours.wrong.empty());
+                CHECK(static_cast<double>(ours.requests[0].max_gap_ns) <= sla * 1e6 * 1.2);   // 0.3 % of steps take a fifth more
+                CHECK(ours.requests[0].num_late <= 3);
+                SimOptions whole = scene(sla);
+                set_chunk(whole, 100'000);
+                const SimReport unsplit = run(whole, w);
+                const double ratio = ttft_ms(ours, w, 1) / ttft_ms(unsplit, w, 1);
+                if (prompt >= 8192 && sla >= 34.5) CHECK(ratio <= 1.15);
+                if (prompt >= 8192 && sla >= 23) CHECK(ratio <= 1.3);
+            }
+        }
+    }
+}
+
+TEST_CASE("S2: gaps are even while slices shrink, and after the stream the slices jump", "[scenes]") {
+    std::vector<SimRequest> w{request_at(0, 16, 40), request_at(35, 60'000, 1)};
+    SimOptions o = scene(40);
+    GapWindow window;
+    window.from_ms = 120;
+    window.listen(o);
+    int32_t largest_beside = 0, largest_alone = 0, smallest_beside = 1 << 30;
+    o.on_step = [&](const SimStep& s) {
+        if (s.prefill_rows == 0) return;
+        if (s.decode_rows == 0) largest_alone = std::max(largest_alone, s.prefill_rows);
+        if (s.decode_rows > 0 && s.begin_ns > 100'000'000) {
+            largest_beside = std::max(largest_beside, s.prefill_rows);
+            smallest_beside = std::min(smallest_beside, s.prefill_rows);
+        }
+    };
+    const SimReport report = run(o, w);
+    REQUIRE(report.wrong.empty());
+    double mean = 0, squares = 0;
+    for (const double g : window.gaps) mean += g / static_cast<double>(window.gaps.size());
+    for (const double g : window.gaps) squares += (g - mean) * (g - mean) / static_cast<double>(window.gaps.size());
+    CHECK(std::sqrt(squares) / mean < 0.1);
+    CHECK(smallest_beside < largest_beside);
+    CHECK(largest_alone > 2 * smallest_beside);
+}
+
+TEST_CASE("S3: documents back to back beside streams, on every load: no more than one gap in a hundred late", "[scenes]") {
+    struct Load {
+        int streams;
+        int32_t context, document;
+        double sla;
+    };
+    for (const Load& load : {Load{16, 2048, 32'768, 20}, Load{16, 2048, 32'768, 40}, Load{16, 2048, 32'768, 80},
+                             Load{16, 2048, 110'000, 40}, Load{4, 1024, 32'768, 40}}) {
+        SimOptions o = scene(load.sla, 32, 14'000);
+        o.check = load.sla == 40;
+        GapWindow window;
+        window.from_ms = 700;
+        window.listen(o);
+        const std::vector<SimRequest> w = streams_and_documents(load.streams, load.context, 500, 3, load.document);
+        const SimReport report = run(o, w);
+        INFO(load.streams << " streams at " << load.context << ", documents of " << load.document << ", SLA " << load.sla << report.wrong);
+        REQUIRE(report.wrong.empty());
+        CHECK(window.late_share(load.sla) <= 0.01);
+    }
+}
+
+TEST_CASE("S4: short prompts during a document wait little more than a step", "[scenes]") {
+    for (const int depth : {0, 1}) {
+        for (const auto& [sla, steps] : std::vector<std::pair<double, double>>{{20, 2.0}, {40, 1.5}}) {
+            const auto shorts = [&](bool with_document) {
+                std::vector<SimRequest> w;
+                for (int i = 0; i < 16; ++i) w.push_back(request_at(0.1 * i, 1024, 500));
+                for (int i = 0; i < 10; ++i) w.push_back(request_at(700 + 200 * i, 512, 20));
+                if (with_document) w.push_back(request_at(600, 32'768, 20));
+                SimOptions o = scene(sla);
+                o.depth = depth;
+                const SimReport report = run(o, w);
+                REQUIRE(report.wrong.empty());
+                double mean = 0;
+                int count = 0;
+                const double until = with_document ? static_cast<double>(report.requests.back().first_ns) * 1e-6 : 1e18;
+                for (size_t i = 16; i < 26; ++i) {
+                    if (static_cast<double>(w[i].arrival_ns) * 1e-6 > until) continue;
+                    mean += ttft_ms(report, w, i);
+                    ++count;
+                }
+                REQUIRE(count >= 4);
+                return mean / count;
+            };
+            const double idle = shorts(false);
+            CHECK(shorts(true) <= idle + steps * sla);
+        }
+    }
+}
+
+TEST_CASE("S7: a pool for a part of the need: nobody is stuck, N_max holds, the text is right", "[scenes]") {
+    for (const uint64_t seed : {1, 2}) {
+        Random random(seed);
+        std::vector<SimRequest> w;
+        for (int i = 0; i < 30; ++i) w.push_back(request_at(20.0 * i, random.between(50, 400), random.between(100, 900)));
+        for (SimRequest& r : w) r.max_tokens = 1000;
+        SimOptions o = scene(40, 16, 300);
+        o.seed = seed;
+        o.depth = static_cast<int>(seed % 2);
+        const SimReport report = run(o, w);
+        INFO(report.wrong);
+        REQUIRE(report.wrong.empty());
+        CHECK(report.num_preemptions > 0);
+        for (const SimOutcome& out : report.requests) CHECK(out.num_preemptions <= 2);
+    }
+}
+
+TEST_CASE("S8: one tenant's documents beside many small ones", "[scenes]") {
+    std::map<bool, double> mean;
+    for (const bool heavy : {false, true}) {
+        Random random(5);
+        std::vector<SimRequest> w;
+        SimOptions o = scene(40, 64, 14'000);
+        o.check = false;
+        o.scheduler.tenants.assign(9, {"t", 1.0, 0, 0});
+        for (int i = 0; i < 200; ++i) {
+            w.push_back(request_at(100.0 * i + 50 * random.uniform(), random.between(20, 400), random.between(20, 200)));
+            w.back().tenant_index = random.between(0, 7);
+        }
+        for (int i = 0; heavy && i < 120; ++i) {   // 1.3 of the whole device by itself
+            w.push_back(request_at(160.0 * i, 8192, 20));
+            w.back().tenant_index = 8;
+        }
+        const SimReport report = run(o, w);
+        REQUIRE(report.wrong.empty());
+        for (size_t i = 0; i < 200; ++i) mean[heavy] += ttft_ms(report, w, i) / 200;
+    }
+    CHECK(mean[true] <= mean[false] + 1.2 * 40);   // a step under way and the one that takes it
+}
+
+TEST_CASE("S9: a device that becomes slower is followed, a host that stands still is not chased", "[scenes]") {
+    const std::vector<SimRequest> w = streams_and_documents(16, 2048, 900, 8, 30'000);
+    SimOptions o = scene(40, 32, 14'000);
+    o.check = false;
+    o.disturbance = [](uint64_t t) { return t > 6'000'000'000 ? 0.9 : t > 3'000'000'000 ? 1.15 : 1.0; };
+    GapWindow window;
+    window.from_ms = 3000;
+    window.to_ms = 15'000;
+    window.listen(o);
+    REQUIRE(run(o, w).wrong.empty());
+    std::vector<double> first(window.gaps.begin(), window.gaps.begin() + 300 * 16);   // 300 steps from the change
+    GapWindow early;
+    early.gaps = std::vector<double>(first.begin() + 100 * 16, first.end());
+    CHECK(early.late_share(40) < 0.02);
+    CHECK(window.late_share(40) < 0.01);
+
+    SimOptions cold = scene(40, 32, 14'000);
+    cold.check = false;
+    cold.cost_table.clear();
+    GapWindow all;
+    all.from_ms = 700;
+    all.listen(cold);
+    REQUIRE(run(cold, w).wrong.empty());
+    CHECK(all.late_share(40) < 0.02);
+
+    // Host pauses of 5 ms now and then: prefill must not become slower for them.
+    SimOptions calm = scene(40, 32, 14'000), stalls = calm;
+    calm.check = stalls.check = false;
+    stalls.host_pause = [](uint64_t t) { return (t / 1'000'000) % 97 == 0 ? uint64_t{5'000'000} : uint64_t{0}; };
+    const SimReport a = run(calm, w), b = run(stalls, w);
+    uint64_t last_a = 0, last_b = 0;
+    for (size_t i = 16; i < w.size(); ++i) {
+        last_a = std::max(last_a, a.requests[i].first_ns);
+        last_b = std::max(last_b, b.requests[i].first_ns);
+    }
+    CHECK(static_cast<double>(last_b) < 1.05 * static_cast<double>(last_a));
+}
+
+TEST_CASE("a looser promise never makes the document slower, a tighter one never the gaps longer", "[scenes]") {
+    double before_ttft = 1e18, before_gap = 0;
+    for (const double sla : {15.0, 25.0, 40.0, 60.0}) {
+        SimOptions o = scene(sla);
+        o.check = false;
+        GapWindow window;
+        window.from_ms = 700;
+        window.listen(o);
+        const std::vector<SimRequest> w = streams_and_documents(8, 512, 400, 1, 32'768);
+        const SimReport report = run(o, w);
+        const double ttft = ttft_ms(report, w, 8), gap = percentile(window.gaps, 0.99);
+        CHECK(ttft <= before_ttft * 1.02);
+        CHECK(gap >= before_gap * 0.98);
+        before_ttft = ttft;
+        before_gap = gap;
+    }
+}
+
+TEST_CASE("the prediction side is what the truth side keeps: misses of the budget stay near the quantile", "[scenes]") {
+    SimOptions o = scene(40, 32, 14'000);
+    o.check = false;
+    o.noise = 0.02;
+    const std::vector<SimRequest> w = streams_and_documents(16, 1024, 4000, 40, 30'000);
+    uint64_t steps = 0, misses = 0;
+    std::vector<double> over;
+    o.on_step = [&](const SimStep& s) {
+        if (s.decode_rows == 0 || s.prefill_rows == 0 || s.at_floor) return;
+        ++steps;
+        const double ratio = static_cast<double>(s.end_ns - s.begin_ns) / static_cast<double>(s.budget_ns);
+        misses += ratio > 1 ? 1 : 0;
+        over.push_back(ratio);
+    };
+    REQUIRE(run(o, w).wrong.empty());
+    REQUIRE(steps > 1000);
+    CHECK(static_cast<double>(misses) / static_cast<double>(steps) < 0.025);
+    CHECK(percentile(over, 0.999) < 1.1);
+}
+
+TEST_CASE("refusals are honest: nearly all of the refused would have missed", "[scenes]") {
+    Random random(9);
+    std::vector<SimRequest> w;
+    double at = 0;
+    for (int i = 0; i < 500; ++i) {
+        at += random.exponential(55);
+        w.push_back(request_at(at, random.between(200, 6000), random.between(5, 60)));
+    }
+    SimOptions o = scene(40, 32, 14'000);
+    o.check = false;
+    o.scheduler.classes[0].ttft_ns = 600'000'000;
+    SimOptions refusing = o;
+    refusing.scheduler.classes[0].on_miss = SchedulerClass::OnMiss::refuse;
+    const SimReport with = run(refusing, w);
+    std::vector<size_t> refused;
+    for (size_t i = 0; i < w.size(); ++i) {
+        if (with.requests[i].end == SimEnd::refused) refused.push_back(i);
+    }
+    REQUIRE(refused.size() > 20);
+    int missed = 0, tried = 0;
+    for (size_t k = 0; k < refused.size(); ++k) {   // one at a time, admitted in an otherwise identical run
+        SimOptions one = refusing;
+        one.scheduler.classes.push_back(o.scheduler.classes[0]);
+        std::vector<SimRequest> v = w;
+        v[refused[k]].class_index = 1;
+        const SimReport report = run(one, v);
+        ++tried;
+        missed += ttft_ms(report, v, refused[k]) > 600 ? 1 : 0;
+    }
+    INFO(missed << " of " << tried << " would have missed");
+    CHECK(missed >= tried * 95 / 100);
+}
+
+TEST_CASE("S10: chaos on small pools keeps every invariant, and a seed gives the same plans again", "[scenes]") {
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+        INFO("seed " << seed);
+        run_chaos(seed, 100);
+    }
+    const std::vector<SimRequest> w = chaos(3, 100, 30, 1000);
+    CHECK(run(chaos_options(3, 1, 300), w).digest == run(chaos_options(3, 1, 300), w).digest);
+}
+
+TEST_CASE("S10 in full: a hundred thousand requests", "[.long]") {
+    for (uint64_t seed = 100; seed < 150; ++seed) {
+        INFO("seed " << seed);
+        run_chaos(seed, 2000);
+    }
+}
