@@ -14,21 +14,23 @@ int64_t smallest_pool(int32_t max_context, int32_t block_tokens) { return (max_c
 
 std::string mib(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
-int64_t budget_of(const Config& config, Device& device) {
+/// The weights are on the device already when this is asked: they count as free, since the plan takes them from the budget.
+int64_t budget_of(const Config& config, Device& device, int64_t weights) {
     if (config.device.memory_budget_mib > 0) return config.device.memory_budget_mib << 20;
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     device.memory(&free_bytes, &total_bytes);
     const double otherwise = device.caps().kind == DeviceKind::cpu ? 0.25 : 0.9;
-    return static_cast<int64_t>(static_cast<double>(free_bytes) * config.device.memory_fraction.value_or(otherwise));
+    const double before = static_cast<double>(free_bytes) + static_cast<double>(weights);
+    return static_cast<int64_t>(before * config.device.memory_fraction.value_or(otherwise));
 }
 
 }  // namespace
 
 MemoryPlan make_memory_plan(const Config& config, Device& device, const Model& model, int32_t max_context, RunnerOptions& options) {
     MemoryPlan plan;
-    plan.budget = budget_of(config, device);
     plan.weights = static_cast<int64_t>(model.weight_bytes());
+    plan.budget = budget_of(config, device, plan.weights);
     const StepCapacity capacity = ForwardRunner::capacity_of(device, model, options);
     plan.workspaces = static_cast<int64_t>(model.workspace_bytes(capacity));
     const int64_t counts = int64_t{3} * options.max_running * model.config().vocab;
