@@ -37,7 +37,7 @@ SANITIZER_ARGUMENTS=(--buildtype=plain -Doptimization=1 -Dcpp_args=-gline-tables
     -Dcuda=disabled -Dbench=disabled -Dsim_seeds=20)
 
 # What a sanitizer has nothing to say about; the same list as of the test setup `sanitized` in tests/meson.build.
-UNSANITIZED_SUITES=(gpu long timing install tidy headers)
+UNSANITIZED_SUITES=(gpu long timing install tidy headers truth)
 
 # The address and undefined-behaviour build also holds the fuzz targets.
 configure_asan() { configure asan clang++ "${SANITIZER_ARGUMENTS[@]}" -Db_sanitize=address,undefined -Dfuzz=true; }

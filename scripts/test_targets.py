@@ -16,7 +16,7 @@ def main(build, excluded):
         if not suites & set(excluded):
             wanted.add(test["cmd"][0])
     for target in everything["targets"]:
-        if target["type"] == "executable" and target["name"].endswith("_fuzz"):
+        if target["type"] == "executable" and target["name"].endswith("_fuzz") and "fuzz" not in excluded:
             wanted.update(target["filename"])
     for path in sorted(pathlib.Path(path).resolve() for path in wanted):
         if build in path.parents:
