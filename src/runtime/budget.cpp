@@ -20,6 +20,9 @@ int32_t total_remaining(std::span<const PrefillNeed> needs, int32_t enough) {
     return static_cast<int32_t>(total);
 }
 
+/// Where the rows are data a short slice costs its rows alone; a padded shape is paid whole, so less than a part of it is waste.
+int32_t least_slice(const CostModel& cost) { return cost.rows_are_data() ? 1 : kMinSlice; }
+
 bool fits(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t rows, uint64_t budget_ns) {
     return cost.bound_ns(mixed_features(cost, decode, needs, rows)) <= budget_ns;
 }
@@ -95,7 +98,7 @@ RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span
     choice.infeasible = decode.rows > 0 && alone_ns > budget.budget_ns;
     const int32_t most = total_remaining(needs, std::max(0, budget.max_rows - decode.rows));
     if (most == 0) return choice;
-    const int32_t least = std::min(kMinSlice, most);
+    const int32_t least = std::min(least_slice(cost), most);
     if (!choice.infeasible && fits(cost, decode, needs, least, budget.budget_ns)) {
         if (cost.rows_are_data()) {
             choice.prefill_rows = search(cost, decode, needs, least, most, budget.budget_ns);
@@ -110,7 +113,7 @@ RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span
         return choice;
     }
     // Even the least slice breaks the budget: run the flat part's slice every m-th step, so that the prompt always moves.
-    const int32_t slice = std::clamp(cost.floor_rows(decode.rows) - decode.rows, least, most);
+    const int32_t slice = std::clamp(cost.floor_rows(decode.rows) - decode.rows, std::min(kMinSlice, most), most);
     const uint64_t floor_ns = cost.bound_ns(mixed_features(cost, decode, needs, slice));
     int32_t every = kMaxDutySteps;
     if (decode.rows == 0) {

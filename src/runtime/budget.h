@@ -37,7 +37,7 @@ struct RowChoice {
     bool infeasible = false;      ///< the decode rows alone break it
 };
 
-constexpr int32_t kMinSlice = 16;        ///< smaller slices cost a step's overhead for nothing
+constexpr int32_t kMinSlice = 16;        ///< of a padded shape: smaller slices cost a step's overhead for nothing
 constexpr double kFloorShare = 0.25;     ///< of a step's prefill rows, for the oldest prefill
 constexpr double kLateShare = 0.1;       ///< of prefill time, for prompts whose promise is lost
 constexpr double kMostLateCreditNs = 60e9;   ///< that they may save up: the dearest prompt can be paid

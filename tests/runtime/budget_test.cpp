@@ -124,6 +124,19 @@ TEST_CASE("more time never buys fewer rows") {
     }
 }
 
+TEST_CASE("where the rows are data, a budget of a few rows buys a few rows each step") {
+    CostRoofline dear = roofline();
+    dear.operations_per_row = 1e9;   // 1 ms a row: a laptop
+    const CostModel cost(ladder(), true, dear);
+    std::vector<PrefillNeed> needs{{1000, 0, kFloorShare}};
+    const RowChoice choice = choose_rows(cost, {4, 1000}, needs, {10'000'000, 512, 0});
+    CHECK_FALSE(choice.at_floor);
+    CHECK(choice.prefill_rows > 0);
+    CHECK(choice.prefill_rows < kMinSlice);
+    const CostModel padded(ladder(), false, dear);
+    CHECK(choose_rows(padded, {4, 1000}, needs, {10'000'000, 512, 0}).prefill_rows == 0);
+}
+
 TEST_CASE("where decode alone breaks the budget, prefill still gets a step now and then") {
     const CostModel cost(ladder(), true, roofline());
     std::vector<PrefillNeed> needs{{1000, 0, kFloorShare}};
