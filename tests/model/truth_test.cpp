@@ -1,0 +1,164 @@
+// The real model against greedy continuations of a float32 reference: by the int16 rule (teacher-forced) and the
+// float32 rule (free-running). Says so and passes where the model or the reference is absent. [.long] runs all prompts.
+#include "catch.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "model_driver.h"
+
+using namespace takt;
+
+namespace {
+
+const std::string kModel = TAKT_SOURCE_ROOT "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+const std::string kTruth = TAKT_SOURCE_ROOT "/../shared/truth/smollm2.jsonl";
+
+struct TruthRow {
+    std::string id;
+    std::vector<int32_t> prompt, ids;
+    std::vector<double> margins, logprobs;
+    std::vector<std::pair<int32_t, double>> top;   // at the last prompt position
+};
+
+template <class T>
+std::vector<T> numbers(const boost::json::value& array) {
+    std::vector<T> out;
+    for (const auto& item : array.as_array()) out.push_back(item.to_number<T>());
+    return out;
+}
+
+/// Every `stride`-th row of at most `max_prompt` tokens; empty (with a warning) where something is absent.
+std::vector<TruthRow> truth_rows(size_t stride, size_t max_prompt = SIZE_MAX) {
+    std::vector<TruthRow> rows;
+    std::ifstream in(kTruth);
+    if (!in || !std::filesystem::exists(kModel)) {
+        WARN("model or reference absent: not compared");
+        return rows;
+    }
+    std::string line;
+    for (size_t i = 0; std::getline(in, line); ++i) {
+        if (i % stride != 0) continue;
+        const boost::json::value v = boost::json::parse(line);
+        TruthRow row;
+        row.id = v.at("id").as_string().c_str();
+        row.prompt = numbers<int32_t>(v.at("prompt_ids"));
+        if (row.prompt.size() > max_prompt) continue;
+        row.ids = numbers<int32_t>(v.at("f32_ids"));
+        row.margins = numbers<double>(v.at("f32_margins"));
+        row.logprobs = numbers<double>(v.at("f32_logprobs"));
+        for (const auto& pair : v.at("f32_top20").as_array()) {
+            row.top.emplace_back(pair.at(0).to_number<int32_t>(), pair.at(1).to_number<double>());
+        }
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+TimeSource no_clock() {
+    return {[](void*) -> uint64_t { return 0; }, nullptr};
+}
+
+/// Log-probability that the result gives `token`, or NaN where it is not among the listed ones.
+double logprob_of(const SampleResult& result, int32_t token) {
+    if (result.token == token) return static_cast<double>(result.logprob);
+    for (int32_t i = 0; i < result.num_top; ++i) {
+        if (result.top_tokens[i] == token) return static_cast<double>(result.top_logprobs[i]);
+    }
+    return std::nan("");
+}
+
+void compare_teacher_forced(const std::vector<TruthRow>& rows) {
+    CpuDeviceOptions options;
+    options.arithmetic = CpuArithmetic::int16;
+    ModelDriver driver(kModel, options, no_clock(), DType::f16, 2048);
+    REQUIRE(driver.error.empty());
+    size_t num_steps = 0, num_flips = 0;
+    double worst = 0;
+    for (const TruthRow& row : rows) {
+        INFO(row.id);
+        std::vector<int32_t> tokens = row.prompt;
+        tokens.insert(tokens.end(), row.ids.begin(), row.ids.end() - 1);
+        driver.restart();
+        const auto num_samples = static_cast<int32_t>(row.ids.size());
+        const std::vector<SampleResult> results = driver.feed(tokens, num_samples, 512, kMaxTopLogprobs);
+        INFO(driver.error);
+        REQUIRE(results.size() == row.ids.size());
+        for (size_t i = 0; i < results.size(); ++i, ++num_steps) {
+            INFO("step " << i << ", margin " << row.margins[i]);
+            if (results[i].token != row.ids[i]) {
+                ++num_flips;
+                CHECK(row.margins[i] < 0.01);
+            }
+            const double difference = std::abs(logprob_of(results[i], row.ids[i]) - row.logprobs[i]);
+            CHECK(difference <= 0.02);
+            worst = std::max(worst, difference);
+        }
+        for (const auto& [token, logprob] : row.top) {
+            const double found = logprob_of(results[0], token);
+            if (!std::isnan(found)) CHECK(std::abs(found - logprob) <= 0.02);
+        }
+    }
+    WARN("int16, teacher-forced: " << num_flips << " of " << num_steps
+                                   << " steps differ, log-probability off by at most " << worst);
+    CHECK(num_flips <= 3);
+}
+
+void compare_free_running(const std::vector<TruthRow>& rows) {
+    CpuDeviceOptions options;
+    options.arithmetic = CpuArithmetic::float32;
+    ModelDriver driver(kModel, options, no_clock(), DType::f32, 2048);
+    REQUIRE(driver.error.empty());
+    size_t num_steps = 0;
+    double worst = 0;
+    for (const TruthRow& row : rows) {
+        INFO(row.id);
+        driver.restart();
+        std::vector<SampleResult> results = driver.feed(row.prompt, 1, 512, kMaxTopLogprobs);
+        for (size_t i = 0; i < row.ids.size(); ++i, ++num_steps) {
+            INFO("step " << i << ", margin " << row.margins[i] << ' ' << driver.error);
+            REQUIRE(results.size() == 1);
+            if (results[0].token != row.ids[i]) {
+                CHECK(row.margins[i] < 0.001);
+                break;
+            }
+            const double difference = std::abs(logprob_of(results[0], row.ids[i]) - row.logprobs[i]);
+            CHECK(difference <= 0.001);
+            worst = std::max(worst, difference);
+            for (size_t k = 0; i == 0 && k < row.top.size(); ++k) {
+                const double found = logprob_of(results[0], row.top[k].first);
+                if (!std::isnan(found)) CHECK(std::abs(found - row.top[k].second) <= 0.001);
+            }
+            if (i + 1 < row.ids.size()) results = driver.feed(std::span(&row.ids[i], 1), 1, 1, 0);
+        }
+    }
+    WARN("float32, free-running: " << num_steps << " steps, log-probability off by at most " << worst);
+}
+
+}  // namespace
+
+TEST_CASE("int16 arithmetic keeps to the float32 text, some prompts") {
+    const std::vector<TruthRow> rows = truth_rows(3, 100);
+    if (!rows.empty()) compare_teacher_forced(rows);
+}
+
+TEST_CASE("float32 arithmetic gives the float32 text, some prompts") {
+    const std::vector<TruthRow> rows = truth_rows(39, 100);   // about 0.2 s a step
+    if (!rows.empty()) compare_free_running(rows);
+}
+
+TEST_CASE("int16 arithmetic keeps to the float32 text, all prompts", "[.long][long]") {
+    const std::vector<TruthRow> rows = truth_rows(1);
+    if (!rows.empty()) compare_teacher_forced(rows);
+}
+
+TEST_CASE("float32 arithmetic gives the float32 text, all prompts", "[.long][long]") {
+    const std::vector<TruthRow> rows = truth_rows(1);
+    if (!rows.empty()) compare_free_running(rows);
+}
