@@ -191,7 +191,7 @@ Status LlamaModel::enqueue_head(Stream& stream, StepShape shape) {
     sample.greedy_only = shape.greedy;
     sample.logits = logits_;
     sample.vocab_stride = head.vocab_stride;
-    sample.vocab = config_.vocab;
+    sample.vocab = num_sampled_tokens_;
     sample.slot_tokens = buffers_.slot_tokens;
     sample.output_counts = buffers_.output_counts;
     sample.prompt_seen = buffers_.prompt_seen;

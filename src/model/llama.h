@@ -17,6 +17,7 @@ namespace takt {
 
 struct LoadOptions {
     int32_t max_context = 0;   ///< 0: the file's
+    int32_t num_tokens = 0;    ///< the tokenizer's: rows of the head beyond it are padding and never sampled; 0: all are tokens
     std::function<void(std::string_view phase, uint64_t done, uint64_t total)> on_progress;
 };
 
@@ -52,6 +53,7 @@ private:
 
     Device& device_;
     ModelConfig config_;
+    int32_t num_sampled_tokens_ = 0;
     std::unique_ptr<Linear> head_;
     std::unique_ptr<Embedding> embedding_;   // may share the head's storage: destroyed first
     Buffer final_norm_, inverse_frequencies_;

@@ -1,7 +1,9 @@
-// Weights of the llama family into device layout; see llama.h. The vocabulary that may be sampled is cut to the tokenizer's.
+// Weights of the llama family into device layout; see llama.h.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels/float_vector.h"
 #include "model/llama.h"
 
 namespace takt {
@@ -56,14 +58,14 @@ private:
         out = std::move(made).value();
         return true;
     }
-    /// q, k and v biases as one vector; they are float32 in every file of the family.
+    /// q, k and v biases as one float32 vector, whatever the file has them in.
     bool bias(const LayerTensors& t, Buffer& out) {
         if (t.q_bias.data == nullptr) return true;
         std::vector<float> joined;
         for (const HostTensor* part : {&t.q_bias, &t.k_bias, &t.v_bias}) {
-            if (part->type != DType::f32) return fail("a bias is not float32");
-            const auto* p = static_cast<const float*>(part->data);
-            joined.insert(joined.end(), p, p + part->cols);
+            const size_t at = joined.size();
+            joined.resize(at + static_cast<size_t>(part->cols));
+            if (const auto reason = read_float_vector(*part, joined.data() + at)) return fail(*reason);
         }
         return vector(HostTensor{joined.data(), DType::f32, 1, static_cast<int64_t>(joined.size())}, out);
     }
@@ -94,6 +96,7 @@ private:
 Result<std::unique_ptr<Model>> LlamaModel::load(Device& device, const ModelFile& file, const LoadOptions& options) {
     std::unique_ptr<LlamaModel> model(new LlamaModel(device, file.config()));
     if (options.max_context > 0) model->config_.max_context = options.max_context;
+    model->num_sampled_tokens_ = options.num_tokens > 0 ? std::min(options.num_tokens, model->config_.vocab) : model->config_.vocab;
     if (auto error = LlamaLoader(*model, device, file, options).run()) return *error;
     return std::unique_ptr<Model>(std::move(model));
 }

@@ -1,5 +1,6 @@
-// ModelFile: an opened model with its tensors under the names of one architecture, its tokenizer and chat template. Nothing is
-// copied: tensors are views into the mapping, which this object owns. All checks happen in open, before memory is taken.
+// ModelFile: an opened model with its tensors under the names of one architecture, its tokenizer and chat template: a GGUF file
+// or a Hugging Face folder. Nothing is copied: tensors are views into mappings, which this object owns. All checks happen in
+// open, before memory is taken. Immutable after open; any thread.
 #pragma once
 
 #include <cstdint>
@@ -7,53 +8,52 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/status.h"
-#include "kernels/tensor.h"
 #include "model/config.h"
 #include "model/gguf.h"
-#include "model/mapped_file.h"
+#include "model/model_tensors.h"
 #include "model/tokenizer_spec.h"
 
 namespace takt {
 
-/// One layer's tensors. `data` null: the architecture has none.
-struct LayerTensors {
-    HostTensor attention_norm, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, output, mlp_norm, gate, up, down;
-};
-
-struct ModelTensors {
-    HostTensor embedding;
-    HostTensor final_norm;
-    HostTensor head;                 // the embedding itself where tied
-    std::vector<LayerTensors> layers;
-};
-
 class ModelFile {
 public:
+    /// A GGUF file, or a folder with config.json and safetensors. Errors name the file and the thing.
     static Result<std::unique_ptr<ModelFile>> open(const std::string& path);
 
-    [[nodiscard]] const std::string& path() const { return gguf_.path(); }
+    ModelFile(const ModelFile&) = delete;
+    ModelFile& operator=(const ModelFile&) = delete;
+    virtual ~ModelFile() = default;
+
+    [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     [[nodiscard]] const ModelTensors& tensors() const { return tensors_; }
-    [[nodiscard]] Result<TokenizerSpec> tokenizer_spec() const;
     [[nodiscard]] const std::optional<std::string>& chat_template() const { return chat_template_; }
-    [[nodiscard]] const GgufFile& gguf() const { return gguf_; }
-    [[nodiscard]] size_t tensor_bytes() const;
+    /// Bytes of all tensors in the file.
+    [[nodiscard]] size_t tensor_bytes() const { return tensor_bytes_; }
+    /// Read anew at each call: the vocabulary is large and is needed once.
+    [[nodiscard]] Result<TokenizerSpec> tokenizer_spec() const;
 
-private:
-    MappedFile mapping_;
-    GgufFile gguf_;
+protected:
+    explicit ModelFile(std::string path) : path_(std::move(path)) {}
+    [[nodiscard]] virtual Result<TokenizerSpec> read_tokenizer() const = 0;
+
+    std::string path_;
     ModelConfig config_;
     ModelTensors tensors_;
     std::optional<std::string> chat_template_;
+    size_t tensor_bytes_ = 0;
 };
+
+Result<std::unique_ptr<ModelFile>> open_gguf_model(const std::string& path);
+/// See model_folder.h.
+Result<std::unique_ptr<ModelFile>> open_model_folder(const std::string& path);
 
 /// The shape of the network from GGUF keys. Errors name the key.
 Result<ModelConfig> read_model_config(const GgufFile& file);
 /// All tensors of the architecture, each with the shape that the config demands; nothing missing, nothing unknown.
-Result<ModelTensors> bind_tensors(const GgufFile& file, const ModelConfig& config);
+Result<ModelTensors> bind_gguf_tensors(const GgufFile& file, const ModelConfig& config);
 /// tokenizer.ggml.* keys.
 Result<TokenizerSpec> read_tokenizer_spec(const GgufFile& file);
 

@@ -90,6 +90,7 @@ void load_model(const Config& config, LoadedModel& m) {
     }
     LoadOptions options;
     options.max_context = m.max_context;
+    options.num_tokens = m.tokenizer->vocab_size();
     options.on_progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
         if (config.on_progress) config.on_progress({phase, done, total});
     };

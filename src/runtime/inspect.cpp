@@ -1,9 +1,12 @@
 // takt::inspect: what a model file holds, from its index alone.
 #include <cstdio>
+#include <filesystem>
 
 #include <takt/engine.h>
 
+#include "model/mapped_file.h"
 #include "model/model_file.h"
+#include "model/model_folder.h"
 
 namespace takt {
 namespace {
@@ -28,24 +31,54 @@ std::string value_text(const GgufValue& value) {
     return text;
 }
 
-}  // namespace
+void add_tensor(ModelReport& report, const std::string& name, const HostTensor& tensor, const std::vector<int64_t>& shape) {
+    report.tensors.push_back({name, dtype_info(tensor.type).name, shape, static_cast<int64_t>(tensor.bytes())});
+    report.parameters += tensor.rows * tensor.cols;
+    report.bytes += static_cast<int64_t>(tensor.bytes());
+}
 
-ModelReport inspect(const std::string& path) {
-    Result<MappedFile> mapping = MappedFile::open(path);
+void inspect_gguf(ModelReport& report) {
+    Result<MappedFile> mapping = MappedFile::open(report.path);
     if (!mapping) throw load_error(errc::bad_request, mapping.error());
-    Result<GgufFile> parsed = GgufFile::parse(mapping.value().bytes(), path);
+    Result<GgufFile> parsed = GgufFile::parse(mapping.value().bytes(), report.path);
     if (!parsed) throw load_error(errc::bad_request, parsed.error());
     const GgufFile& file = parsed.value();
-    ModelReport report;
-    report.path = path;
     report.format = "GGUF";
     for (const auto& [key, value] : file.metadata()) report.metadata.emplace_back(std::string(key), value_text(value));
     if (const auto a = file.text("general.architecture"); a && a.value()) report.architecture = std::string(*a.value());
     if (const auto n = file.text("general.name"); n && n.value()) report.name = std::string(*n.value());
-    for (const GgufTensor& t : file.tensors()) {
-        report.tensors.push_back({std::string(t.name), dtype_info(t.tensor.type).name, t.shape, static_cast<int64_t>(t.tensor.bytes())});
-        report.parameters += t.tensor.rows * t.tensor.cols;
-        report.bytes += static_cast<int64_t>(t.tensor.bytes());
+    for (const GgufTensor& t : file.tensors()) add_tensor(report, std::string(t.name), t.tensor, t.shape);
+}
+
+void inspect_folder(ModelReport& report) {
+    Result<std::unique_ptr<ModelFile>> opened = ModelFile::open(report.path);
+    if (!opened) throw load_error(errc::bad_request, opened.error());
+    const ModelConfig& c = opened.value()->config();
+    report.format = "safetensors";
+    report.architecture = c.architecture;
+    report.name = std::filesystem::path(opened.value()->path()).filename().string();
+    const std::pair<const char*, int32_t> keys[] = {
+        {"hidden_size", c.hidden},           {"intermediate_size", c.ffn},         {"max_position_embeddings", c.max_context},
+        {"num_attention_heads", c.num_heads}, {"num_hidden_layers", c.num_layers}, {"num_key_value_heads", c.num_kv_heads},
+        {"vocab_size", c.vocab}};
+    for (const auto& [key, value] : keys) report.metadata.emplace_back(key, std::to_string(value));
+    Result<WeightFiles> weights = WeightFiles::open(opened.value()->path());
+    if (!weights) throw load_error(errc::bad_request, weights.error());
+    for (const SafetensorsFile& file : weights.value().files()) {
+        for (const SafetensorsTensor& t : file.tensors()) add_tensor(report, t.name, t.tensor, t.shape);
+    }
+}
+
+}  // namespace
+
+ModelReport inspect(const std::string& path) {
+    ModelReport report;
+    report.path = path;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) {
+        inspect_folder(report);
+    } else {
+        inspect_gguf(report);
     }
     return report;
 }

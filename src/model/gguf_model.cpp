@@ -1,0 +1,160 @@
+// A model in a GGUF file: its keys as a ModelConfig, its tensors, its chat template. See model_file.h.
+#include <cmath>
+#include <cstring>
+
+#include "model/architecture.h"
+#include "model/mapped_file.h"
+#include "model/model_file.h"
+
+namespace takt {
+namespace {
+
+/// Reads required and optional keys "ARCH.suffix" and remembers the first error.
+class KeyReader {
+public:
+    KeyReader(const GgufFile& file, std::string prefix) : file_(file), prefix_(std::move(prefix)) {}
+    int32_t integer(const char* suffix, int64_t min, int64_t max, std::optional<int64_t> otherwise = std::nullopt) {
+        const std::string key = prefix_ + suffix;
+        const auto found = file_.integer(key, min, max);
+        if (!found) return fail(found.error()), 0;
+        if (!found.value() && !otherwise) return fail(file_.path() + ": key \"" + key + "\" is missing"), 0;
+        return static_cast<int32_t>(found.value() ? *found.value() : *otherwise);
+    }
+    double number(const char* suffix, double otherwise) {
+        const auto found = file_.number(prefix_ + suffix);
+        if (!found) return fail(found.error()), 0.0;
+        return found.value().value_or(otherwise);
+    }
+    void fail(std::string message) {
+        if (error.empty()) error = std::move(message);
+    }
+    std::string error;
+
+private:
+    const GgufFile& file_;
+    std::string prefix_;
+};
+
+/// The divisors of the rotary frequencies: a tensor, or what the scaling's keys say. A scaling that takt does not know, or whose
+/// numbers are missing, is refused: text would be wrong only far into a context.
+std::optional<Error> read_rope_scaling(const GgufFile& file, KeyReader& keys, ModelConfig& c) {
+    const auto refuse = [&](const std::string& text) { return Error{file.path() + ": " + text}; };
+    if (const GgufTensor* factors = file.find_tensor("rope_freqs.weight")) {
+        if (factors->tensor.type != DType::f32 || factors->tensor.cols != c.head_dim / 2 || factors->tensor.rows != 1) {
+            return refuse("tensor \"rope_freqs.weight\": f32 of half a head expected");
+        }
+        c.rope_factors.resize(static_cast<size_t>(c.head_dim) / 2);
+        std::memcpy(c.rope_factors.data(), factors->tensor.data, c.rope_factors.size() * sizeof(float));
+        for (const float factor : c.rope_factors) {
+            if (!(factor > 0) || !std::isfinite(factor)) return refuse("tensor \"rope_freqs.weight\": factors must be over 0");
+        }
+    }
+    const auto found = file.text(c.architecture + ".rope.scaling.type");
+    if (!found) return Error{found.error()};
+    const std::string scaling(found.value().value_or("none"));
+    if (scaling == "none" || (scaling == "llama3" && !c.rope_factors.empty())) return std::nullopt;
+    if (scaling != "llama3" && scaling != "linear") {
+        return refuse("rope scaling \"" + scaling + "\" is not available in this version (linear and llama3 are)");
+    }
+    RopeScaling s;
+    s.factor = keys.number("rope.scaling.factor", 0);
+    s.low_frequency_factor = keys.number("rope.scaling.low_freq_factor", 0);
+    s.high_frequency_factor = keys.number("rope.scaling.high_freq_factor", 0);
+    s.original_context = keys.number("rope.scaling.original_context_length", 0);
+    if (!keys.error.empty()) return Error{keys.error};
+    if (auto wrong = apply_rope_scaling(scaling, s, c)) return refuse(*wrong);
+    return std::nullopt;
+}
+
+class GgufModelFile final : public ModelFile {
+public:
+    explicit GgufModelFile(const std::string& path) : ModelFile(path) {}
+
+    std::optional<Error> read() {
+        Result<MappedFile> mapping = MappedFile::open(path_);
+        if (!mapping) return Error{mapping.error()};
+        mapping_ = std::move(mapping).value();
+        Result<GgufFile> gguf = GgufFile::parse(mapping_.bytes(), path_);
+        if (!gguf) return Error{gguf.error()};
+        gguf_ = std::move(gguf).value();
+        Result<ModelConfig> config = read_model_config(gguf_);
+        if (!config) return Error{config.error()};
+        config_ = std::move(config).value();
+        Result<ModelTensors> tensors = bind_gguf_tensors(gguf_, config_);
+        if (!tensors) return Error{tensors.error()};
+        tensors_ = std::move(tensors).value();
+        for (const GgufTensor& t : gguf_.tensors()) tensor_bytes_ += t.tensor.bytes();
+        const auto source = gguf_.text("tokenizer.chat_template");
+        if (!source) return Error{source.error()};
+        if (source.value()) chat_template_ = std::string(*source.value());
+        return std::nullopt;
+    }
+
+private:
+    [[nodiscard]] Result<TokenizerSpec> read_tokenizer() const override { return read_tokenizer_spec(gguf_); }
+
+    MappedFile mapping_;
+    GgufFile gguf_;
+};
+
+}  // namespace
+
+Result<ModelConfig> read_model_config(const GgufFile& file) {
+    const auto name = file.text("general.architecture");
+    if (!name) return Error{name.error()};
+    if (!name.value()) return Error{file.path() + ": key \"general.architecture\" is missing"};
+    ModelConfig c;
+    c.architecture = std::string(*name.value());
+    const Architecture* architecture = find_architecture(c.architecture);
+    if (architecture == nullptr) {
+        return Error{file.path() + ": architecture \"" + c.architecture + "\" is not available in this version (" +
+                     known_architectures() + " are)"};
+    }
+    c.rope_style = architecture->gguf_rope;
+    c.has_qkv_bias = architecture->qkv_bias;
+    c.has_qk_norm = architecture->qk_norm;
+    if (const auto title = file.text("general.name"); title && title.value()) c.name = std::string(*title.value());
+
+    KeyReader keys(file, c.architecture + ".");
+    constexpr int64_t kMax = 1 << 24;
+    c.num_layers = keys.integer("block_count", 1, 1024);
+    c.hidden = keys.integer("embedding_length", 32, kMax);
+    c.ffn = keys.integer("feed_forward_length", 32, kMax);
+    c.num_heads = keys.integer("attention.head_count", 1, 4096);
+    c.num_kv_heads = keys.integer("attention.head_count_kv", 1, 4096, c.num_heads);
+    c.max_context = keys.integer("context_length", 1, kMax);
+    if (!keys.error.empty()) return Error{keys.error};
+    c.head_dim = keys.integer("attention.key_length", 1, 1024, c.hidden / c.num_heads);
+    const int32_t value_dim = keys.integer("attention.value_length", 1, 1024, c.head_dim);
+    const int32_t rope_dim = keys.integer("rope.dimension_count", 1, 1024, c.head_dim);
+    c.norm_epsilon = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon", 1e-5));
+    c.rope_base = keys.number("rope.freq_base", 10000.0);
+    if (!keys.error.empty()) return Error{keys.error};
+    auto refuse = [&](const std::string& text) { return Error{file.path() + ": " + text}; };
+    if (c.num_heads % c.num_kv_heads != 0) return refuse("head_count is no multiple of head_count_kv");
+    if (value_dim != c.head_dim || rope_dim != c.head_dim || c.head_dim % 2 != 0) {
+        return refuse("key_length, value_length and rope.dimension_count differ: not available in this version");
+    }
+    if (!(c.rope_base > 0) || !(c.norm_epsilon > 0)) return refuse("rope.freq_base and the norm's epsilon must be over 0");
+    const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+    if (embedding == nullptr) return refuse("tensor \"token_embd.weight\" is missing");
+    if (embedding->tensor.rows > kMax) return refuse("tensor \"token_embd.weight\" has too many rows");
+    c.vocab = static_cast<int32_t>(embedding->tensor.rows);
+    c.has_tied_head = file.find_tensor("output.weight") == nullptr;
+    if (auto error = read_rope_scaling(file, keys, c)) return *error;
+    return c;
+}
+
+Result<ModelTensors> bind_gguf_tensors(const GgufFile& file, const ModelConfig& config) {
+    TensorMap tensors;
+    for (const GgufTensor& t : file.tensors()) tensors.emplace(t.name, t.tensor);
+    return bind_tensors(tensors, TensorNaming::gguf, file.path(), config);
+}
+
+Result<std::unique_ptr<ModelFile>> open_gguf_model(const std::string& path) {
+    auto file = std::make_unique<GgufModelFile>(path);
+    if (auto error = file->read()) return *error;
+    return std::unique_ptr<ModelFile>(std::move(file));
+}
+
+}  // namespace takt
