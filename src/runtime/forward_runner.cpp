@@ -13,6 +13,13 @@ namespace {
 // Contract: a request's logit_bias holds at most this many ids, so that a full batch of them still fits the staging buffer.
 constexpr int32_t kMaxBiases = 300;
 
+bool adds_counts(const StepPlan& plan, const LaunchRows& rows, const StepSources& sources) {
+    return std::any_of(rows.runs.begin(), rows.runs.end(), [&](const LaunchRows::Run& run) {
+        const PlanSegment& segment = plan.segments[static_cast<size_t>(run.segment)];
+        return !segment.is_decode && sources.request(segment.request).sample.uses_counts != 0;
+    });
+}
+
 }  // namespace
 
 ForwardRunner::~ForwardRunner() {
@@ -30,7 +37,7 @@ StepCapacity ForwardRunner::capacity_of(const Device& device, const Model& model
     c.max_updates = c.max_rows + c.max_segments;
     const int64_t blocks_per_context = (o.max_context + o.block_tokens - 1) / o.block_tokens + 8;
     c.max_block_ids = static_cast<int32_t>(blocks_per_context * (o.max_running + 1) + 8 * c.max_segments);
-    c.max_work = model.max_work(c, o.max_context);
+    c.max_work = model.max_work(c, model.kv_layout(o.kv_type, o.block_tokens, 1), o.max_context);
     return c;
 }
 
@@ -126,7 +133,9 @@ Status ForwardRunner::launch(const StepPlan& plan, const StepSources& sources, T
     for (size_t i = 0; i < launches_.size(); ++i) {
         const LaunchRows& rows = launches_[i];
         const bool last = i + 1 == launches_.size();
-        const GraphKey key{padded_rows(rows.num_rows), padded_samples(rows.num_samples), plan.greedy, i == 0, last};
+        // Penalty counts are kept by the sampling operation: rows that add to them need it even where nothing is sampled.
+        const int32_t samples = std::max(rows.num_samples, adds_counts(plan, rows, sources) ? 1 : 0);
+        const GraphKey key{padded_rows(rows.num_rows), padded_samples(samples), plan.greedy, i == 0, last};
         Status s = staging_->stage(*stream_, model_, plan, rows, sources, StepShape{key.rows, key.samples, key.greedy},
                                    ticket.result_index);
         bool replayed = false;

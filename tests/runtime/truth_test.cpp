@@ -1,5 +1,6 @@
-// SmolLM2 through the whole engine against float32 transformers (../shared/truth/smollm2.jsonl): free-running equality with float32
-// arithmetic, teacher-forced equality with the default 16-bit one. Skipped where the model or the truth is absent.
+// SmolLM2 through the whole engine (without it: tests/model/truth_test.cpp) against float32 transformers
+// (../shared/truth/smollm2.jsonl): free-running equality with float32 arithmetic, teacher-forced equality with the default 16-bit
+// one. Skipped where the model or the truth is absent.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 #include <boost/json.hpp>
@@ -121,12 +122,12 @@ void check_int16(const std::vector<Prompt>& truth) {
 }  // namespace
 
 TEST_CASE("float32 arithmetic gives the tokens of float32 transformers") {
-    const auto truth = read_truth(6);
+    const auto truth = read_truth(1);
     if (available(truth)) check_float32(truth);
 }
 
 TEST_CASE("16-bit arithmetic keeps the argmax of float32 transformers") {
-    const auto truth = read_truth(6);
+    const auto truth = read_truth(3);
     if (available(truth)) check_int16(truth);
 }
 

@@ -1,0 +1,238 @@
+// A row's bits depend on its own tokens and the model alone: the same requests alone and in company, in chunks of any length, on
+// one thread and two, at both pipeline depths, preempted, and over cached prefixes give the same tokens and log-probabilities,
+// to the bit, in every arithmetic. On a synthetic model, and on the real one where it is there.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_future.hpp>
+#include <bit>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include <takt/takt.h>
+
+#include "catch.h"
+#include "model/synthetic_gguf.h"
+#include "model/temporary_folder.h"
+
+namespace {
+
+using namespace takt;
+
+class Host {
+public:
+    explicit Host(const std::vector<std::string>& set) {
+        engine = Engine::async_load(io.get_executor(), load_config("", set), boost::asio::use_future).get();
+    }
+    ~Host() {
+        engine = Engine();
+        work.reset();
+        thread.join();
+    }
+    double metric(const std::string& name) const {
+        for (const SeriesSnapshot& s : engine.metrics().series) {
+            if (s.name == name) return s.values.front().value;
+        }
+        return -1;
+    }
+
+    boost::asio::io_context io;
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
+    std::thread thread{[this] { io.run(); }};
+    Engine engine;
+};
+
+/// All that must be equal: tokens, and the bits of every log-probability.
+struct Answer {
+    std::vector<uint64_t> bits;
+    int64_t cached_tokens = 0;
+    int64_t preemptions = 0;
+};
+
+Answer finish(Reply& reply) {
+    Answer answer;
+    while (auto chunk = reply.async_next(boost::asio::use_future).get()) {
+        for (const TokenLogprob& t : chunk->logprobs) {
+            answer.bits.push_back(static_cast<uint64_t>(t.token));
+            answer.bits.push_back(std::bit_cast<uint64_t>(t.logprob));
+            for (const TokenLogprob::Top& top : t.top) {
+                answer.bits.push_back(static_cast<uint64_t>(top.token));
+                answer.bits.push_back(std::bit_cast<uint64_t>(top.logprob));
+            }
+        }
+    }
+    answer.cached_tokens = reply.result()->usage.cached_tokens;
+    answer.preemptions = reply.result()->timings.preemptions;
+    return answer;
+}
+
+/// Requests of mixed lengths and sampling; some share long beginnings.
+std::vector<Request> random_requests(int count, int32_t vocab, int longest, int new_tokens, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> shared;
+    for (int i = 0; i < longest; ++i) shared.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab)));
+    std::vector<Request> all;
+    for (int i = 0; i < count; ++i) {
+        Request r;
+        const auto length = 1 + random() % static_cast<uint64_t>(longest);
+        r.tokens.emplace(shared.begin(), shared.begin() + static_cast<std::ptrdiff_t>(i % 3 == 0 ? length * 3 / 4 : 0));
+        while (r.tokens->size() < length) r.tokens->push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab)));
+        r.max_tokens = 1 + static_cast<int32_t>(random() % static_cast<uint64_t>(new_tokens));
+        r.ignore_eos = true;
+        r.sampling.seed = random();
+        r.sampling.logprobs = static_cast<int32_t>(random() % 4);
+        r.sampling.temperature = i % 2 == 0 ? 0.0 : 0.9;
+        if (i % 4 == 1) r.sampling.top_p = 0.9;
+        if (i % 4 == 3) {
+            r.sampling.top_k = 20;
+            r.sampling.repetition_penalty = 1.3;
+            r.sampling.frequency_penalty = 0.5;
+        }
+        all.push_back(std::move(r));
+    }
+    return all;
+}
+
+std::vector<Answer> run_alone(Host& host, const std::vector<Request>& requests) {
+    std::vector<Answer> answers;
+    for (const Request& r : requests) {
+        Reply reply = host.engine.async_submit(r, boost::asio::use_future).get();
+        answers.push_back(finish(reply));
+    }
+    return answers;
+}
+
+/// All at once, in a random order.
+std::vector<Answer> run_together(Host& host, const std::vector<Request>& requests, uint64_t seed) {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < requests.size(); ++i) order.push_back(i);
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+    std::vector<Reply> replies(requests.size());
+    std::vector<std::future<Reply>> submitted(requests.size());
+    for (const size_t i : order) submitted[i] = host.engine.async_submit(requests[i], boost::asio::use_future);
+    for (size_t i = 0; i < requests.size(); ++i) replies[i] = submitted[i].get();
+    std::vector<Answer> answers;
+    for (Reply& reply : replies) answers.push_back(finish(reply));
+    return answers;
+}
+
+void compare(const std::vector<Answer>& found, const std::vector<Answer>& expected) {
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+        const auto [at, end] = std::mismatch(found[i].bits.begin(), found[i].bits.end(), expected[i].bits.begin(), expected[i].bits.end());
+        INFO("request " << i << ", first difference at word " << at - found[i].bits.begin() << " of " << found[i].bits.size());
+        CHECK((found[i].bits == expected[i].bits));
+    }
+}
+
+struct Subject {
+    std::string path, activations;
+    int32_t vocab = 0, context = 0;
+    int num_requests = 0, longest = 0, new_tokens = 0;
+};
+
+std::vector<std::string> settings(const Subject& s, const std::vector<std::string>& more) {
+    std::vector<std::string> set{"device.kind=cpu", "model.path=" + s.path, "device.activations=" + s.activations,
+                                 "model.max_context=" + std::to_string(s.context), "scheduler.max_running=16"};
+    set.insert(set.end(), more.begin(), more.end());
+    return set;
+}
+
+/// A budget in which about `contexts` full contexts fit.
+std::string tight_budget(const Subject& s, double contexts) {
+    const MemoryPlan plan = plan_memory(load_config("", settings(s, {"device.memory_budget_mib=4096"})));
+    const double per_context = static_cast<double>(plan.block_bytes) * s.context / static_cast<double>(plan.block_tokens);
+    const double bytes = static_cast<double>(plan.total() - plan.kv) + contexts * per_context;
+    return "device.memory_budget_mib=" + std::to_string(static_cast<int64_t>(bytes / (1 << 20)) + 1);
+}
+
+void check(const Subject& subject, uint64_t seed) {
+    INFO(subject.activations << ", seed " << seed);
+    const auto requests = random_requests(subject.num_requests, subject.vocab, subject.longest, subject.new_tokens, seed);
+    std::vector<Answer> alone;
+    {
+        Host host(settings(subject, {"device.threads=1", "scheduler.pipeline_depth=0", "kv.prefix_cache=false", "device.graphs=false"}));
+        alone = run_alone(host, requests);
+    }
+    {
+        INFO("together, two threads, depth 1");
+        Host host(settings(subject, {"device.threads=2", "scheduler.pipeline_depth=1", "kv.prefix_cache=false"}));
+        compare(run_together(host, requests, seed), alone);
+    }
+    for (const int chunk : {7, 48}) {
+        INFO("together, chunks of " << chunk << " and cached prefixes");
+        Host host(settings(subject, {"device.threads=2", "scheduler.pipeline_depth=" + std::to_string(chunk % 2),
+                                     "scheduler.policy=fixed-chunk", "scheduler.fixed_chunk_tokens=" + std::to_string(chunk)}));
+        compare(run_together(host, requests, seed + 1), alone);
+        const std::vector<Answer> again = run_together(host, requests, seed + 2);
+        compare(again, alone);
+        int64_t cached = 0;
+        for (const Answer& a : again) cached += a.cached_tokens;
+        CHECK(cached > 0);
+    }
+    {
+        INFO("together in too little memory");
+        const std::string budget = tight_budget(subject, 1.2);
+        Host host(settings(subject, {"device.threads=1", "scheduler.pipeline_depth=1", "kv.prefix_cache=false", budget}));
+        const std::vector<Answer> squeezed = run_together(host, requests, seed + 3);
+        compare(squeezed, alone);
+        CHECK(host.metric("takt_preemptions_total") > 0);
+    }
+}
+
+/// Prompt tokens count for a repetition penalty in whatever pieces they come, also in steps that sample nothing.
+void check_penalties(const Subject& subject) {
+    std::vector<Request> requests = random_requests(4, subject.vocab, subject.longest, subject.new_tokens, 77);
+    for (Request& r : requests) {
+        while (r.tokens->size() < 90) r.tokens->push_back(static_cast<int32_t>(r.tokens->size()));
+        r.sampling.repetition_penalty = 1.8;
+        r.sampling.presence_penalty = 0.5;
+        r.sampling.temperature = 0;
+    }
+    Host whole(settings(subject, {"scheduler.policy=fixed-chunk", "scheduler.fixed_chunk_tokens=512"}));
+    Host pieces(settings(subject, {"scheduler.policy=fixed-chunk", "scheduler.fixed_chunk_tokens=16"}));
+    compare(run_alone(pieces, requests), run_alone(whole, requests));
+}
+
+/// Few weights and much KV, so that memory in whole MiB can be short.
+test::SyntheticShape shape() {
+    test::SyntheticShape s;
+    s.layers = 3;
+    s.heads = 8;
+    s.kv_heads = 4;
+    s.head_dim = 64;
+    s.context = 512;
+    return s;
+}
+
+}  // namespace
+
+TEST_CASE("synthetic model: the same bits however a request is run") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.write("model.gguf", test::synthetic_gguf(test::SyntheticModel(shape())));
+    for (const char* activations : {"int16", "float32"}) {
+        check({path, activations, test::kSyntheticTokens, 512, 24, 300, 150}, 1);
+    }
+    check_penalties({path, "int16", test::kSyntheticTokens, 512, 0, 100, 40});
+}
+
+TEST_CASE("synthetic model: the same bits over many seeds", "[.long]") {
+    for (uint64_t seed = 2; seed < 22; ++seed) {
+        test::SyntheticShape s = shape();
+        s.seed = seed;
+        s.architecture = seed % 3 == 0 ? "qwen2" : seed % 3 == 1 ? "qwen3" : "llama";
+        s.matrices = seed % 2 == 0 ? DType::q8_0 : DType::q4_0;
+        const test::TemporaryFolder folder;
+        const std::string path = folder.write("model.gguf", test::synthetic_gguf(test::SyntheticModel(s)));
+        check({path, seed % 2 == 0 ? "float32" : "int16", test::kSyntheticTokens, 512, 24, 300, 150}, seed);
+    }
+}
+
+TEST_CASE("SmolLM2: the same bits however a request is run", "[.long]") {
+    const std::string path = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    if (!std::ifstream(path)) {
+        WARN("skipped: the model is absent");
+        return;
+    }
+    check({path, "int16", 49152, 1024, 16, 600, 200}, 5);
+    check({path, "float32", 49152, 512, 6, 200, 60}, 6);
+}
