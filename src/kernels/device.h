@@ -182,6 +182,10 @@ public:
     virtual Result<std::unique_ptr<Linear>> make_linear(std::span<const HostTensor> parts, LinearKind kind) = 0;
     /// `tied_head` may be null; where given and of the same content, its storage may be shared (it must then outlive this).
     virtual Result<std::unique_ptr<Embedding>> make_embedding(const HostTensor& table, const Linear* tied_head) = 0;
+    /// What make_linear's result will hold in device memory, from the shapes alone: for the memory plan. Here: bf16 in rows of 64.
+    [[nodiscard]] virtual size_t linear_bytes(std::span<const HostTensor> parts, LinearKind kind) const;
+    /// The same of make_embedding.
+    [[nodiscard]] virtual size_t embedding_bytes(const HostTensor& table, bool has_tied_head) const;
     /// A float vector (norm weight, bias) as float32 device memory, `cols` elements.
     virtual Result<Buffer> make_vector(const HostTensor& vector) = 0;
 
@@ -194,6 +198,16 @@ public:
     /// Virtual devices: when the next event becomes ready on the time source, if something is in flight.
     [[nodiscard]] virtual std::optional<uint64_t> next_completion_ns() { return std::nullopt; }
 };
+
+inline size_t Device::linear_bytes(std::span<const HostTensor> parts, LinearKind) const {
+    size_t total = 0;
+    for (const HostTensor& part : parts) total += static_cast<size_t>(part.rows * ((part.cols + 63) / 64 * 64)) * 2;
+    return total;
+}
+
+inline size_t Device::embedding_bytes(const HostTensor& table, bool has_tied_head) const {
+    return has_tied_head ? 0 : linear_bytes({&table, 1}, LinearKind::stacked);
+}
 
 inline Buffer::~Buffer() {
     if (data_ != nullptr) device_->free(data_, bytes_, kind_);

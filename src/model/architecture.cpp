@@ -9,22 +9,25 @@ namespace takt {
 namespace {
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", "llama", RopeStyle::interleaved, false, false},
-    {"llama", "mistral", RopeStyle::interleaved, false, false},
-    {"qwen2", "qwen2", RopeStyle::half, true, false},
-    {"qwen3", "qwen3", RopeStyle::half, false, true},
+    {"llama", "llama", RopeStyle::interleaved, false, false, false, 0},
+    {"llama", "mistral", RopeStyle::interleaved, false, false, false, 0},
+    {"qwen2", "qwen2", RopeStyle::half, true, false, false, 0},
+    {"qwen3", "qwen3", RopeStyle::half, false, true, false, 0},
+    {"gemma2", "gemma2", RopeStyle::half, false, false, true, 2},
+    {"gemma3", "gemma3_text", RopeStyle::half, false, true, true, 6},
 };
 
 struct TensorNames {
     const char *embedding, *final_norm, *head, *layers;
     const char *attention_norm, *q, *k, *v, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *output, *mlp_norm, *gate, *up, *down;
+    const char *gemma_mlp_norm, *attention_post_norm, *mlp_post_norm;
 };
 
 constexpr TensorNames kGgufNames = {
     "token_embd.weight", "output_norm.weight", "output.weight", "blk.",
     "attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias",
     "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight", "ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight",
-    "ffn_down.weight",
+    "ffn_down.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight",
 };
 
 constexpr TensorNames kFolderNames = {
@@ -32,7 +35,8 @@ constexpr TensorNames kFolderNames = {
     "input_layernorm.weight", "self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
     "self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias", "self_attn.q_norm.weight", "self_attn.k_norm.weight",
     "self_attn.o_proj.weight", "post_attention_layernorm.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight",
-    "mlp.down_proj.weight",
+    "mlp.down_proj.weight", "pre_feedforward_layernorm.weight", "post_attention_layernorm.weight",
+    "post_feedforward_layernorm.weight",
 };
 
 /// Takes tensors by name and checks their shapes; what was never taken is unknown.
@@ -99,7 +103,11 @@ LayerTensors bind_layer(TensorBinder& b, const TensorNames& names, const ModelCo
         t.k_norm = b.vector(p + names.k_norm, c.head_dim);
     }
     t.output = b.take(p + names.output, q, c.hidden);
-    t.mlp_norm = b.vector(p + names.mlp_norm, c.hidden);
+    t.mlp_norm = b.vector(p + (c.has_post_norms ? names.gemma_mlp_norm : names.mlp_norm), c.hidden);
+    if (c.has_post_norms) {
+        t.attention_post_norm = b.vector(p + names.attention_post_norm, c.hidden);
+        t.mlp_post_norm = b.vector(p + names.mlp_post_norm, c.hidden);
+    }
     t.gate = b.take(p + names.gate, c.hidden, c.ffn);
     t.up = b.take(p + names.up, c.hidden, c.ffn);
     t.down = b.take(p + names.down, c.ffn, c.hidden);
@@ -135,6 +143,15 @@ const Architecture* find_folder_type(std::string_view model_type) {
 
 std::string known_architectures() { return joined(&Architecture::name); }
 std::string known_folder_types() { return joined(&Architecture::folder_type); }
+
+void apply_architecture(const Architecture& a, ModelConfig& c) {
+    c.architecture = a.name;
+    c.has_qkv_bias = a.qkv_bias;
+    c.has_qk_norm = a.qk_norm;
+    c.has_post_norms = a.is_gemma;
+    c.activation = a.is_gemma ? Activation::gelu_tanh : Activation::silu;
+    if (a.is_gemma) c.embedding_scale = std::sqrt(static_cast<float>(c.hidden));
+}
 
 Result<ModelTensors> bind_tensors(const TensorMap& tensors, TensorNaming naming, const std::string& path, const ModelConfig& c) {
     const TensorNames& names = naming == TensorNaming::gguf ? kGgufNames : kFolderNames;

@@ -21,7 +21,12 @@ struct Architecture {
     RopeStyle gguf_rope;        ///< GGUF permutes the rows of q and k of some for interleaved pairs; folders never do
     bool qkv_bias;
     bool qk_norm;
+    bool is_gemma;              ///< post norms, GeGLU, scaled embedding; folders store norms less one
+    int32_t window_every;       ///< a window in all but every n-th layer, where the file states a window; 0: the file says where
 };
+
+/// What all models of an architecture have in common, whatever file they come from. After num_layers, hidden and heads are known.
+void apply_architecture(const Architecture& architecture, ModelConfig& config);
 
 const Architecture* find_architecture(std::string_view name);
 const Architecture* find_folder_type(std::string_view model_type);

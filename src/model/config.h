@@ -30,7 +30,11 @@ struct ModelConfig {
     bool has_qkv_bias = false;
     bool has_qk_norm = false;
     bool has_tied_head = false;
+    bool has_post_norms = false;       // Gemma: norms of attention and MLP output before they are added
     float embedding_scale = 1.0f;
+    float attention_scale = 0.0f;      // on q.k; 0: 1 / sqrt(head_dim)
+    std::vector<int32_t> layer_windows;   // [num_layers] positions a row sees, itself included, 0: all; empty: all in every layer
+    double window_rope_base = 0;       // of the layers with a window, without rope_factors; 0: they turn as the others
     float attention_soft_cap = 0.0f;
     float logit_soft_cap = 0.0f;
 };

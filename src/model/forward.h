@@ -52,10 +52,10 @@ public:
     [[nodiscard]] virtual const ModelConfig& config() const = 0;
     [[nodiscard]] virtual KvLayout kv_layout(DType type, int32_t block_tokens, int32_t num_blocks) const = 0;
     [[nodiscard]] virtual size_t weight_bytes() const = 0;
-    /// Activations and scratch that `bind` will take for these capacities.
-    [[nodiscard]] virtual size_t workspace_bytes(const StepCapacity& capacity) const = 0;
+    /// Activations and scratch that `bind` will take for these capacities and this cache (its number of blocks is not looked at).
+    [[nodiscard]] virtual size_t workspace_bytes(const StepCapacity& capacity, const KvLayout& kv) const = 0;
     /// Most attention work items of a launch within `capacity` (max_work itself is not looked at).
-    [[nodiscard]] virtual int32_t max_work(const StepCapacity& capacity, int32_t max_context) const = 0;
+    [[nodiscard]] virtual int32_t max_work(const StepCapacity& capacity, const KvLayout& kv, int32_t max_context) const = 0;
     [[nodiscard]] virtual ModelCosts costs() const = 0;
 
     /// Takes the activations and scratch; once, before the first enqueue.

@@ -66,6 +66,22 @@ std::optional<Error> read_rope_scaling(const GgufFile& file, KeyReader& keys, Mo
     return std::nullopt;
 }
 
+/// Windows, soft caps and the scale of attention. Converters write no scale: the 27B models alone, known by their depth, take
+/// the root of hidden / heads.
+void read_gemma(KeyReader& keys, const Architecture& architecture, ModelConfig& c) {
+    const int32_t window = keys.integer("attention.sliding_window", 1, 1 << 24, 0);
+    for (int32_t layer = 0; layer < c.num_layers && window > 0; ++layer) {
+        c.layer_windows.push_back((layer + 1) % architecture.window_every != 0 ? window : 0);
+    }
+    if (architecture.qk_norm) c.window_rope_base = keys.number("rope.freq_base_swa", 10000.0);
+    c.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 0));
+    c.logit_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0));
+    const bool is_27b = c.num_layers == 46 || c.num_layers == 62;
+    if (is_27b) c.attention_scale = 1 / std::sqrt(static_cast<float>(c.hidden) / static_cast<float>(c.num_heads));
+    if (c.attention_soft_cap < 0 || c.logit_soft_cap < 0) keys.fail("a soft cap is under 0");
+    if (architecture.qk_norm && !(c.window_rope_base > 0)) keys.fail("rope.freq_base_swa must be over 0");
+}
+
 class GgufModelFile final : public ModelFile {
 public:
     explicit GgufModelFile(const std::string& path) : ModelFile(path) {}
@@ -111,8 +127,6 @@ Result<ModelConfig> read_model_config(const GgufFile& file) {
                      known_architectures() + " are)"};
     }
     c.rope_style = architecture->gguf_rope;
-    c.has_qkv_bias = architecture->qkv_bias;
-    c.has_qk_norm = architecture->qk_norm;
     if (const auto title = file.text("general.name"); title && title.value()) c.name = std::string(*title.value());
 
     KeyReader keys(file, c.architecture + ".");
@@ -131,6 +145,9 @@ Result<ModelConfig> read_model_config(const GgufFile& file) {
     c.rope_base = keys.number("rope.freq_base", 10000.0);
     if (!keys.error.empty()) return Error{keys.error};
     auto refuse = [&](const std::string& text) { return Error{file.path() + ": " + text}; };
+    apply_architecture(*architecture, c);
+    if (architecture->is_gemma) read_gemma(keys, *architecture, c);
+    if (!keys.error.empty()) return Error{keys.error};
     if (c.num_heads % c.num_kv_heads != 0) return refuse("head_count is no multiple of head_count_kv");
     if (value_dim != c.head_dim || rope_dim != c.head_dim || c.head_dim % 2 != 0) {
         return refuse("key_length, value_length and rope.dimension_count differ: not available in this version");

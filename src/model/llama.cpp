@@ -1,6 +1,7 @@
 // The llama family's step as device operations, five a layer; see llama.h. Loading is in llama_load.cpp.
 #include "model/llama.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace takt {
@@ -8,6 +9,12 @@ namespace {
 
 // The head's rows are padded so that a row of logits begins on a cache line.
 constexpr int64_t kLogitAlign = 64;
+
+/// The window outside which no layer looks, 0 if some layer looks everywhere.
+int32_t shared_window(const std::vector<int32_t>& windows) {
+    if (windows.empty() || std::find(windows.begin(), windows.end(), 0) != windows.end()) return 0;
+    return *std::max_element(windows.begin(), windows.end());
+}
 
 int64_t vocab_stride(const ModelConfig& c) { return (c.vocab + kLogitAlign - 1) / kLogitAlign * kLogitAlign; }
 
@@ -25,21 +32,24 @@ KvLayout LlamaModel::kv_layout(DType type, int32_t block_tokens, int32_t num_blo
 }
 
 size_t LlamaModel::weight_bytes() const {
-    size_t total = head_->bytes() + embedding_->bytes() + final_norm_.bytes();
+    if (head_ == nullptr) return outline_bytes_;
+    size_t total = head_->bytes() + embedding_->bytes() + final_norm_.bytes() + inverse_frequencies_.bytes() + window_frequencies_.bytes();
     for (const Layer& layer : layers_) {
         total += layer.qkv->bytes() + layer.output->bytes() + layer.gate_up->bytes() + layer.down->bytes();
-        total += layer.attention_norm.bytes() + layer.mlp_norm.bytes() + layer.bias.bytes();
+        for (const Buffer* b : {&layer.attention_norm, &layer.mlp_norm, &layer.q_norm, &layer.k_norm, &layer.bias,
+                                &layer.attention_post_norm, &layer.mlp_post_norm}) {
+            total += b->bytes();
+        }
     }
     return total;
 }
 
-LlamaModel::Sizes LlamaModel::sizes(const StepCapacity& capacity) const {
+LlamaModel::Sizes LlamaModel::sizes(const StepCapacity& capacity, const KvLayout& kv) const {
     const auto rows = static_cast<size_t>(capacity.max_rows);
     const auto samples = static_cast<size_t>(capacity.max_samples);
     const DeviceCaps& caps = device_.caps();
     const size_t act = dtype_bytes(caps.activation_type, 1);
     const size_t heads = static_cast<size_t>(config_.num_heads) * static_cast<size_t>(config_.head_dim);
-    const KvLayout kv = kv_layout(caps.kv_type, 16, 1);
     const OpTable& ops = device_.ops();
     Sizes s{};
     s.hidden = rows * static_cast<size_t>(config_.hidden) * dtype_bytes(caps.residual_type, 1);
@@ -52,13 +62,12 @@ LlamaModel::Sizes LlamaModel::sizes(const StepCapacity& capacity) const {
     return s;
 }
 
-size_t LlamaModel::workspace_bytes(const StepCapacity& capacity) const {
-    const Sizes s = sizes(capacity);
+size_t LlamaModel::workspace_bytes(const StepCapacity& capacity, const KvLayout& kv) const {
+    const Sizes s = sizes(capacity, kv);
     return s.hidden + s.q + s.attention + s.mlp + s.logits + s.partials + s.sample;
 }
 
-int32_t LlamaModel::max_work(const StepCapacity& capacity, int32_t max_context) const {
-    const KvLayout kv = kv_layout(device_.caps().kv_type, 16, 1);
+int32_t LlamaModel::max_work(const StepCapacity& capacity, const KvLayout& kv, int32_t max_context) const {
     return device_.ops().max_attention_work(device_, kv, config_.num_heads, capacity.max_rows, capacity.max_segments, max_context);
 }
 
@@ -84,7 +93,7 @@ Status LlamaModel::bind(const StepBuffers& buffers) {
     capacity.max_rows = buffers.max_rows;
     capacity.max_samples = buffers.max_samples;
     capacity.max_work = buffers.max_work;
-    const Sizes s = sizes(capacity);
+    const Sizes s = sizes(capacity, buffers.kv);
     Status status;
     auto take = [&](size_t bytes) -> void* {
         Result<Buffer> buffer = device_.alloc(bytes < 64 ? 64 : bytes, MemoryKind::device);
@@ -111,20 +120,28 @@ Status LlamaModel::plan(const StepView& host, const StepCapacity& capacity) cons
     p.capacity = capacity;
     p.num_heads = config_.num_heads;
     p.kv = buffers_.kv;
+    p.window = shared_window(config_.layer_windows);
     return device_.ops().plan_attention(device_, p);
 }
+
+int32_t LlamaModel::window_of(int32_t layer) const {
+    return config_.layer_windows.empty() ? 0 : config_.layer_windows[static_cast<size_t>(layer)];
+}
+
+NormParams LlamaModel::norm(const Buffer& weight) const { return {weight.as<float>(), config_.norm_epsilon, config_.norm_style}; }
 
 Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t index, int32_t rows) {
     AttentionInputParams in;
     in.in = buffers_.in;
     in.rows = rows;
     in.hidden = hidden_;
-    in.norm = {layer.attention_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
+    in.norm = norm(layer.attention_norm);
     in.qkv = layer.qkv.get();
     in.bias = layer.bias.as<float>();
-    in.q_norm = {layer.q_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
-    in.k_norm = {layer.k_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
-    in.rope = {config_.rope_style, inverse_frequencies_.as<float>(), 1.0f};
+    in.q_norm = norm(layer.q_norm);
+    in.k_norm = norm(layer.k_norm);
+    const bool turns_apart = window_of(index) > 0 && window_frequencies_;
+    in.rope = {config_.rope_style, (turns_apart ? window_frequencies_ : inverse_frequencies_).as<float>(), 1.0f};
     in.num_heads = config_.num_heads;
     in.kv = buffers_.kv;
     in.kv_layer = buffers_.kv_layers[static_cast<size_t>(index)];
@@ -140,7 +157,8 @@ Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t
     at.kv = buffers_.kv;
     at.kv_layer = in.kv_layer;
     at.kv_scales = in.kv_scales;
-    at.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+    at.scale = config_.attention_scale > 0 ? config_.attention_scale : 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+    at.window = window_of(index);
     at.soft_cap = config_.attention_soft_cap;
     at.partials = partials_;
     at.out = attention_;
@@ -156,6 +174,7 @@ Status LlamaModel::enqueue_layer(Stream& stream, int32_t index, int32_t rows) {
     out.rows = rows;
     out.x = attention_;
     out.linear = layer.output.get();
+    out.post_norm = norm(layer.attention_post_norm);
     out.hidden = hidden_;
     if (Status s = ops.linear_residual(stream, out); !s) return s;
 
@@ -163,13 +182,14 @@ Status LlamaModel::enqueue_layer(Stream& stream, int32_t index, int32_t rows) {
     mlp.in = buffers_.in;
     mlp.rows = rows;
     mlp.hidden = hidden_;
-    mlp.norm = {layer.mlp_norm.as<float>(), config_.norm_epsilon, config_.norm_style};
+    mlp.norm = norm(layer.mlp_norm);
     mlp.gate_up = layer.gate_up.get();
     mlp.activation = config_.activation;
     mlp.out = mlp_;
     if (Status s = ops.mlp_input(stream, mlp); !s) return s;
     out.x = mlp_;
     out.linear = layer.down.get();
+    out.post_norm = norm(layer.mlp_post_norm);
     return ops.linear_residual(stream, out);
 }
 
@@ -178,7 +198,7 @@ Status LlamaModel::enqueue_head(Stream& stream, StepShape shape) {
     head.in = buffers_.in;
     head.samples = shape.samples;
     head.hidden = hidden_;
-    head.norm = {final_norm_.as<float>(), config_.norm_epsilon, config_.norm_style};
+    head.norm = norm(final_norm_);
     head.head = head_.get();
     head.soft_cap = config_.logit_soft_cap;
     head.logits = logits_;

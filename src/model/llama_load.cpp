@@ -7,6 +7,12 @@
 #include "model/llama.h"
 
 namespace takt {
+namespace {
+
+/// Whether the layers with a window have rotary frequencies of their own.
+bool turns_apart(const ModelConfig& c) { return !c.layer_windows.empty() && c.window_rope_base > 0; }
+
+}  // namespace
 
 class LlamaLoader {
 public:
@@ -38,8 +44,10 @@ private:
         const HostTensor down[] = {t.down};
         const bool ok = vector(t.attention_norm, layer.attention_norm) && linear(qkv, LinearKind::stacked, layer.qkv) &&
                         vector(t.q_norm, layer.q_norm) && vector(t.k_norm, layer.k_norm) && bias(t, layer.bias) &&
-                        linear(output, LinearKind::stacked, layer.output) && vector(t.mlp_norm, layer.mlp_norm) &&
-                        linear(gate_up, LinearKind::gate_up, layer.gate_up) && linear(down, LinearKind::stacked, layer.down);
+                        linear(output, LinearKind::stacked, layer.output) &&
+                        vector(t.attention_post_norm, layer.attention_post_norm) && vector(t.mlp_norm, layer.mlp_norm) &&
+                        linear(gate_up, LinearKind::gate_up, layer.gate_up) && linear(down, LinearKind::stacked, layer.down) &&
+                        vector(t.mlp_post_norm, layer.mlp_post_norm);
         model_.layers_.push_back(std::move(layer));
         return ok;
     }
@@ -71,14 +79,18 @@ private:
     }
     bool frequencies() {
         const ModelConfig& c = model_.config_;
+        return frequencies(c.rope_base, c.rope_factors, model_.inverse_frequencies_) &&
+               (!turns_apart(c) || frequencies(c.window_rope_base, {}, model_.window_frequencies_));
+    }
+    bool frequencies(double base, const std::vector<float>& factors, Buffer& out) {
+        const int32_t dim = model_.config_.head_dim;
         std::vector<float> inverse;
-        for (int32_t i = 0; i < c.head_dim / 2; ++i) {
-            double f = std::pow(c.rope_base, -2.0 * i / c.head_dim);
-            if (!c.rope_factors.empty()) f /= static_cast<double>(c.rope_factors[static_cast<size_t>(i)]);
+        for (int32_t i = 0; i < dim / 2; ++i) {
+            double f = std::pow(base, -2.0 * i / dim);
+            if (!factors.empty()) f /= static_cast<double>(factors[static_cast<size_t>(i)]);
             inverse.push_back(static_cast<float>(f));
         }
-        return vector(HostTensor{inverse.data(), DType::f32, 1, static_cast<int64_t>(inverse.size())},
-                      model_.inverse_frequencies_);
+        return vector(HostTensor{inverse.data(), DType::f32, 1, static_cast<int64_t>(inverse.size())}, out);
     }
     bool fail(const std::string& message) {
         error_ = Error{file_.path() + ": " + message};
@@ -93,10 +105,46 @@ private:
     uint64_t done_ = 0, total_ = 0;
 };
 
+namespace {
+
+/// Device bytes of the weights, part by part as LlamaLoader makes them.
+size_t planned_bytes(const Device& device, const ModelFile& file) {
+    const ModelTensors& t = file.tensors();
+    const auto vectors = [](std::initializer_list<HostTensor> all) {
+        size_t elements = 0;
+        for (const HostTensor& v : all) elements += v.data != nullptr ? static_cast<size_t>(v.cols) : 0;
+        return elements * sizeof(float);
+    };
+    size_t total = device.linear_bytes({&t.head, 1}, LinearKind::head);
+    total += device.embedding_bytes(t.embedding, file.config().has_tied_head);
+    const size_t frequencies = static_cast<size_t>(file.config().head_dim) / 2 * sizeof(float);
+    total += vectors({t.final_norm}) + (turns_apart(file.config()) ? 2 : 1) * frequencies;
+    for (const LayerTensors& l : t.layers) {
+        const HostTensor qkv[] = {l.q, l.k, l.v};
+        const HostTensor gate_up[] = {l.gate, l.up};
+        total += device.linear_bytes(qkv, LinearKind::stacked) + device.linear_bytes({&l.output, 1}, LinearKind::stacked);
+        total += device.linear_bytes(gate_up, LinearKind::gate_up) + device.linear_bytes({&l.down, 1}, LinearKind::stacked);
+        total += vectors({l.attention_norm, l.mlp_norm, l.q_norm, l.k_norm, l.q_bias, l.k_bias, l.v_bias,
+                          l.attention_post_norm, l.mlp_post_norm});
+    }
+    return total;
+}
+
+}  // namespace
+
+LlamaModel::LlamaModel(Device& device, const ModelFile& file, const LoadOptions& options) : device_(device), config_(file.config()) {
+    if (options.max_context > 0) config_.max_context = options.max_context;
+    num_sampled_tokens_ = options.num_tokens > 0 ? std::min(options.num_tokens, config_.vocab) : config_.vocab;
+}
+
+std::unique_ptr<Model> LlamaModel::outline(Device& device, const ModelFile& file, const LoadOptions& options) {
+    std::unique_ptr<LlamaModel> model(new LlamaModel(device, file, options));
+    model->outline_bytes_ = planned_bytes(device, file);
+    return model;
+}
+
 Result<std::unique_ptr<Model>> LlamaModel::load(Device& device, const ModelFile& file, const LoadOptions& options) {
-    std::unique_ptr<LlamaModel> model(new LlamaModel(device, file.config()));
-    if (options.max_context > 0) model->config_.max_context = options.max_context;
-    model->num_sampled_tokens_ = options.num_tokens > 0 ? std::min(options.num_tokens, model->config_.vocab) : model->config_.vocab;
+    std::unique_ptr<LlamaModel> model(new LlamaModel(device, file, options));
     if (auto error = LlamaLoader(*model, device, file, options).run()) return *error;
     return std::unique_ptr<Model>(std::move(model));
 }

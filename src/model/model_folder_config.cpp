@@ -66,50 +66,104 @@ private:
     std::string prefix_;
 };
 
-/// Older folders: "rope_theta" and "rope_scaling" {type or rope_type, ...}; newer ones: "rope_parameters" with all of it.
-void read_rope(JsonKeys& keys, ModelConfig& c) {
-    c.rope_base = keys.number("rope_theta", 10000.0);
+/// One set of rotary parameters: the base, and what "rope_type" makes of it in config.rope_factors.
+void read_rope_parameters(JsonKeys& keys, const char* name, const json::value& found, ModelConfig& c, double& base) {
+    if (!found.is_object()) return keys.fail(name, "an object expected");
+    JsonKeys rope(found.get_object(), std::string(name) + ".");
+    base = rope.number("rope_theta", base);
+    const std::string type = rope.text("rope_type", rope.text("type", "default"));
+    RopeScaling s;
+    s.factor = rope.number("factor", 0);
+    s.low_frequency_factor = rope.number("low_freq_factor", 0);
+    s.high_frequency_factor = rope.number("high_freq_factor", 0);
+    s.original_context = rope.number("original_max_position_embeddings", 0);
+    if (rope.number("partial_rotary_factor", 1) != 1) rope.fail("partial_rotary_factor", "not available in this version");
+    if (keys.error.empty()) keys.error = rope.error;
+    if (!(base > 0)) keys.fail("rope_theta", "a number over 0 expected");
+    if (!keys.error.empty() || type == "default") return;
+    if (type != "llama3" && type != "linear") {
+        return keys.fail(name, "rope scaling \"" + type + "\" is not available in this version (linear and llama3 are)");
+    }
+    if (auto wrong = apply_rope_scaling(type, s, c)) keys.fail(name, *wrong);
+}
+
+/// Older folders: "rope_theta" and "rope_scaling"; newer ones: "rope_parameters" with all of it, in Gemma once for the layers that
+/// see everything and once for those with a window.
+void read_rope(JsonKeys& keys, const Architecture& architecture, ModelConfig& c) {
+    const bool turns_apart = architecture.is_gemma && architecture.qk_norm;
+    c.rope_base = keys.number("rope_theta", turns_apart ? 1e6 : 1e4);
+    if (turns_apart) c.window_rope_base = keys.number("rope_local_base_freq", 1e4);
     for (const char* name : {"rope_scaling", "rope_parameters"}) {
         const json::value* found = keys.find(name);
         if (found == nullptr) continue;
-        if (!found->is_object()) return keys.fail(name, "an object expected");
-        JsonKeys rope(found->get_object(), std::string(name) + ".");
-        c.rope_base = rope.number("rope_theta", c.rope_base);
-        const std::string type = rope.text("rope_type", rope.text("type", "default"));
-        RopeScaling s;
-        s.factor = rope.number("factor", 0);
-        s.low_frequency_factor = rope.number("low_freq_factor", 0);
-        s.high_frequency_factor = rope.number("high_freq_factor", 0);
-        s.original_context = rope.number("original_max_position_embeddings", 0);
-        if (rope.number("partial_rotary_factor", 1) != 1) rope.fail("partial_rotary_factor", "not available in this version");
-        if (!rope.error.empty()) {
-            keys.error = keys.error.empty() ? rope.error : keys.error;
-            return;
+        const json::value* full = found->is_object() ? found->get_object().if_contains("full_attention") : nullptr;
+        if (full == nullptr) {
+            read_rope_parameters(keys, name, *found, c, c.rope_base);
+            continue;
         }
-        if (!(c.rope_base > 0)) return keys.fail("rope_theta", "a number over 0 expected");
-        if (type == "default") continue;
-        if (type != "llama3" && type != "linear") {
-            return keys.fail(name, "rope scaling \"" + type + "\" is not available in this version (linear and llama3 are)");
+        if (const json::value* sliding = found->get_object().if_contains("sliding_attention")) {
+            ModelConfig of_windows = c;
+            of_windows.rope_factors.clear();
+            read_rope_parameters(keys, name, *sliding, of_windows, c.window_rope_base);
+            if (!of_windows.rope_factors.empty()) keys.fail(name, "scaling in layers with a window is not available in this version");
         }
-        if (auto wrong = apply_rope_scaling(type, s, c)) return keys.fail(name, *wrong);
+        read_rope_parameters(keys, name, *full, c, c.rope_base);
     }
     if (!(c.rope_base > 0)) keys.fail("rope_theta", "a number over 0 expected");
+    if (turns_apart && !(c.window_rope_base > 0)) keys.fail("rope_local_base_freq", "a number over 0 expected");
+}
+
+/// Which layers look back only "sliding_window" positions: by "layer_types", or as the architecture has it.
+void read_windows(JsonKeys& keys, const Architecture& architecture, ModelConfig& c) {
+    const std::string_view type = architecture.folder_type;
+    const bool in_use = keys.flag("use_sliding_window", type == "mistral" || architecture.is_gemma);
+    const int32_t window = keys.integer("sliding_window", 0, INT32_MAX, 0);
+    if (!in_use || window == 0) return;
+    const int32_t every = keys.integer("sliding_window_pattern", 1, 1024, architecture.window_every);
+    const int32_t first = type == "qwen2" || type == "qwen3" ? keys.integer("max_window_layers", 0, 1024, c.num_layers) : 0;
+    for (int32_t layer = 0; layer < c.num_layers; ++layer) {
+        const bool has_window = every > 0 ? (layer + 1) % every != 0 : layer >= first;
+        c.layer_windows.push_back(has_window ? window : 0);
+    }
+    const json::value* types = keys.find("layer_types");
+    if (types == nullptr) return;
+    if (!types->is_array() || types->get_array().size() != static_cast<size_t>(c.num_layers)) {
+        return keys.fail("layer_types", "a list with one entry a layer expected");
+    }
+    for (size_t i = 0; i < c.layer_windows.size(); ++i) {
+        const json::value& layer = types->get_array()[i];
+        const bool is_sliding = layer == "sliding_attention";
+        if (!is_sliding && layer != "full_attention") {
+            return keys.fail("layer_types", json::serialize(layer) + " found, full_attention or sliding_attention expected");
+        }
+        c.layer_windows[i] = is_sliding ? window : 0;
+    }
+}
+
+void read_gemma(JsonKeys& keys, ModelConfig& c) {
+    c.norm_style = NormStyle::one_plus;
+    const double scalar = keys.number("query_pre_attn_scalar", c.head_dim);
+    if (!(scalar > 0)) return keys.fail("query_pre_attn_scalar", "a number over 0 expected");
+    c.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
+    c.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 0));
+    c.logit_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0));
+    if (c.attention_soft_cap < 0) keys.fail("attn_logit_softcapping", "a number over 0 expected");
+    if (c.logit_soft_cap < 0) keys.fail("final_logit_softcapping", "a number over 0 expected");
+    if (keys.flag("use_bidirectional_attention", false)) keys.fail("use_bidirectional_attention", "not available in this version");
 }
 
 /// Keys that would change the result in a way the forward does not have.
-void refuse_unknown(JsonKeys& keys, const Architecture& architecture, const ModelConfig& c) {
-    const std::string activation = keys.text("hidden_act", "silu");
-    if (activation != "silu") keys.fail("hidden_act", "\"" + activation + "\" is not available in this version (silu is)");
+void refuse_unknown(JsonKeys& keys, const Architecture& architecture) {
+    const std::string expected = architecture.is_gemma ? "gelu_pytorch_tanh" : "silu";
+    // Gemma reads hidden_activation alone: its older configs have another word under hidden_act.
+    const char* key = architecture.is_gemma ? "hidden_activation" : "hidden_act";
+    const std::string activation = keys.text(key, expected);
+    if (activation != expected) keys.fail(key, "\"" + activation + "\" is not available in this version (" + expected + " is)");
     if (keys.flag("mlp_bias", false)) keys.fail("mlp_bias", "not available in this version");
     // Qwen2 has biases always and does not look at this key.
     if (!architecture.qkv_bias && keys.flag("attention_bias", false)) keys.fail("attention_bias", "not available in this version");
     if (keys.find("quantization_config") != nullptr) keys.fail("quantization_config", "not available in this version");
     if (keys.number("partial_rotary_factor", 1) != 1) keys.fail("partial_rotary_factor", "not available in this version");
-    const bool has_window = keys.flag("use_sliding_window", std::string_view(architecture.folder_type) == "mistral");
-    const int32_t window = keys.integer("sliding_window", 0, INT32_MAX, 0);
-    if (has_window && window > 0 && window < c.max_context) {
-        keys.fail("sliding_window", "a window of " + std::to_string(window) + " is not available in this version");
-    }
 }
 
 }  // namespace
@@ -125,10 +179,7 @@ Result<ModelConfig> parse_folder_config(std::string_view text) {
     }
     constexpr int64_t kMax = 1 << 24;
     ModelConfig c;
-    c.architecture = architecture->name;
     c.rope_style = RopeStyle::half;
-    c.has_qkv_bias = architecture->qkv_bias;
-    c.has_qk_norm = architecture->qk_norm;
     c.num_layers = keys.integer("num_hidden_layers", 1, 1024);
     c.hidden = keys.integer("hidden_size", 32, kMax);
     c.ffn = keys.integer("intermediate_size", 32, kMax);
@@ -139,13 +190,16 @@ Result<ModelConfig> parse_folder_config(std::string_view text) {
     c.num_kv_heads = keys.integer("num_key_value_heads", 1, 4096, c.num_heads);
     c.head_dim = keys.integer("head_dim", 1, 1024, c.hidden / c.num_heads);
     c.norm_epsilon = static_cast<float>(keys.number("rms_norm_eps", 1e-6));
-    c.has_tied_head = keys.flag("tie_word_embeddings", false);
+    c.has_tied_head = keys.flag("tie_word_embeddings", architecture->is_gemma);
     if (!(c.norm_epsilon > 0)) keys.fail("rms_norm_eps", "a number over 0 expected");
     if (!keys.error.empty()) return Error{keys.error};
     if (c.num_heads % c.num_kv_heads != 0) return Error{"num_attention_heads is no multiple of num_key_value_heads"};
     if (c.head_dim % 2 != 0) return Error{"key \"head_dim\": " + std::to_string(c.head_dim) + " found, an even number expected"};
-    read_rope(keys, c);
-    refuse_unknown(keys, *architecture, c);
+    apply_architecture(*architecture, c);
+    read_rope(keys, *architecture, c);
+    read_windows(keys, *architecture, c);
+    if (architecture->is_gemma) read_gemma(keys, c);
+    refuse_unknown(keys, *architecture);
     if (!keys.error.empty()) return Error{keys.error};
     return c;
 }

@@ -10,6 +10,7 @@ namespace takt {
 /// One layer's tensors. `data` null: the architecture has none.
 struct LayerTensors {
     HostTensor attention_norm, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, output, mlp_norm, gate, up, down;
+    HostTensor attention_post_norm, mlp_post_norm;
 };
 
 struct ModelTensors {

@@ -14,8 +14,8 @@ public:
     [[nodiscard]] const ModelConfig& config() const override { return config_; }
     [[nodiscard]] KvLayout kv_layout(DType type, int32_t block_tokens, int32_t num_blocks) const override;
     [[nodiscard]] size_t weight_bytes() const override { return 0; }
-    [[nodiscard]] size_t workspace_bytes(const StepCapacity&) const override { return 0; }
-    [[nodiscard]] int32_t max_work(const StepCapacity&, int32_t) const override { return 1; }
+    [[nodiscard]] size_t workspace_bytes(const StepCapacity&, const KvLayout&) const override { return 0; }
+    [[nodiscard]] int32_t max_work(const StepCapacity&, const KvLayout&, int32_t) const override { return 1; }
     [[nodiscard]] ModelCosts costs() const override;
     Status bind(const StepBuffers& buffers) override;
     Status plan(const StepView&, const StepCapacity&) const override { return {}; }

@@ -83,20 +83,50 @@ void load_tokenizer(LoadedModel& m) {
     m.tokenizer.emplace(std::move(made).value());
 }
 
-void load_model(const Config& config, LoadedModel& m) {
-    if (m.device->caps().kind == DeviceKind::sim) {
-        m.model = std::make_unique<SimModel>(*m.device, m.tokenizer->vocab_size(), m.max_context, m.tokenizer->eos());
-        return;
-    }
+std::unique_ptr<Model> make_sim_model(const LoadedModel& m) {
+    return std::make_unique<SimModel>(*m.device, m.tokenizer->vocab_size(), m.max_context, m.tokenizer->eos());
+}
+
+LoadOptions load_options(const LoadedModel& m) {
     LoadOptions options;
     options.max_context = m.max_context;
     options.num_tokens = m.tokenizer->vocab_size();
+    return options;
+}
+
+void load_model(const Config& config, LoadedModel& m) {
+    if (m.device->caps().kind == DeviceKind::sim) {
+        m.model = make_sim_model(m);
+        return;
+    }
+    LoadOptions options = load_options(m);
     options.on_progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
         if (config.on_progress) config.on_progress({phase, done, total});
     };
     Result<std::unique_ptr<Model>> made = LlamaModel::load(*m.device, *m.file, options);
     if (!made) throw load_error(errc::internal, made.error());
     m.model = std::move(made).value();
+}
+
+/// Options of core and runner, and the memory plan with the number of KV blocks: from shapes alone, before memory is taken.
+void plan_everything(const Config& config, LoadedModel& m) {
+    CoreOptions& core = m.core_options;
+    core.scheduler = scheduler_config(config, *m.device, m.max_context);
+    core.pipeline_depth = config.scheduler.pipeline_depth;
+    core.prefix_cache = config.kv.prefix_cache;
+    core.recorder_steps = config.log_section.flight_recorder_steps;
+    RunnerOptions& runner = core.runner;
+    runner.kv_type = kv_type_of(config, *m.device);
+    runner.block_tokens = config.kv.block_tokens;
+    runner.max_running = config.scheduler.max_running;
+    runner.max_context = m.max_context;
+    runner.row_ladder = core.scheduler.row_ladder;
+    runner.max_plan_rows = core.scheduler.fixed_chunk ? config.scheduler.fixed_chunk_tokens + config.scheduler.max_running
+                                                      : runner.row_ladder.back();
+    runner.graphs = config.device.graphs;
+    const bool is_sim = m.device->caps().kind == DeviceKind::sim;
+    const std::unique_ptr<Model> outline = is_sim ? make_sim_model(m) : LlamaModel::outline(*m.device, *m.file, load_options(m));
+    m.plan = make_memory_plan(config, *m.device, *outline, m.max_context, runner);
 }
 
 CostRoofline roofline_of(const Device& device, const Model& model, const RunnerOptions& runner) {
@@ -176,7 +206,7 @@ SchedulerConfig scheduler_config(const Config& config, const Device& device, int
     return s;
 }
 
-std::unique_ptr<LoadedModel> load_everything(const Config& config, const Clock& clock, const Logger& log) {
+std::unique_ptr<LoadedModel> plan_model(const Config& config, const Clock& clock, const Logger& log) {
     validate(config);
     auto m = std::make_unique<LoadedModel>();
     if (!config.model.path.empty()) {
@@ -189,26 +219,16 @@ std::unique_ptr<LoadedModel> load_everything(const Config& config, const Clock& 
     m->max_context = context_of(config, *m);
     m->device = open_device(config, clock, log);
     load_tokenizer(*m);
+    plan_everything(config, *m);
+    return m;
+}
+
+std::unique_ptr<LoadedModel> load_everything(const Config& config, const Clock& clock, const Logger& log) {
+    std::unique_ptr<LoadedModel> m = plan_model(config, clock, log);
+    if (!m->plan.fits) throw load_error(errc::bad_request, m->plan.note);
     load_template(config, *m);
     load_model(config, *m);
-
-    CoreOptions& core = m->core_options;
-    core.scheduler = scheduler_config(config, *m->device, m->max_context);
-    core.pipeline_depth = config.scheduler.pipeline_depth;
-    core.prefix_cache = config.kv.prefix_cache;
-    core.recorder_steps = config.log_section.flight_recorder_steps;
-    RunnerOptions& runner = core.runner;
-    runner.kv_type = kv_type_of(config, *m->device);
-    runner.block_tokens = config.kv.block_tokens;
-    runner.max_running = config.scheduler.max_running;
-    runner.max_context = m->max_context;
-    runner.row_ladder = core.scheduler.row_ladder;
-    runner.max_plan_rows = core.scheduler.fixed_chunk ? config.scheduler.fixed_chunk_tokens + config.scheduler.max_running
-                                                      : runner.row_ladder.back();
-    runner.graphs = config.device.graphs;
-    m->plan = make_memory_plan(config, *m->device, *m->model, m->max_context, runner);
-    if (!m->plan.fits) throw load_error(errc::bad_request, m->plan.note);
-    core.roofline = roofline_of(*m->device, *m->model, runner);
+    m->core_options.roofline = roofline_of(*m->device, *m->model, m->core_options.runner);
     m->info = info_of(config, *m);
     return m;
 }

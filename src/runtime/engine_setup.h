@@ -34,7 +34,10 @@ struct LoadedModel {
     int32_t max_context = 0;
 };
 
-/// @throws config_error, load_error.
+/// All but the weights and the template: what the memory plan needs. @throws config_error, load_error.
+std::unique_ptr<LoadedModel> plan_model(const Config& config, const Clock& clock, const Logger& log);
+
+/// @throws config_error, load_error; the latter before weights are read where the plan does not fit.
 std::unique_ptr<LoadedModel> load_everything(const Config& config, const Clock& clock, const Logger& log);
 
 /// The device that `config` names. @throws load_error if it does not answer.

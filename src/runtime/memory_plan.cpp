@@ -32,11 +32,12 @@ MemoryPlan make_memory_plan(const Config& config, Device& device, const Model& m
     plan.weights = static_cast<int64_t>(model.weight_bytes());
     plan.budget = budget_of(config, device, plan.weights);
     const StepCapacity capacity = ForwardRunner::capacity_of(device, model, options);
-    plan.workspaces = static_cast<int64_t>(model.workspace_bytes(capacity));
+    const KvLayout kv = model.kv_layout(options.kv_type, options.block_tokens, 1);
+    plan.workspaces = static_cast<int64_t>(model.workspace_bytes(capacity, kv));
     const int64_t counts = int64_t{3} * options.max_running * model.config().vocab;
     plan.inputs = static_cast<int64_t>(3 * StepInputLayout(capacity).bytes() + 2 * step_result_bytes(capacity.max_samples)) + counts;
     plan.block_tokens = options.block_tokens;
-    plan.block_bytes = static_cast<int64_t>(model.kv_layout(options.kv_type, options.block_tokens, 1).block_bytes());
+    plan.block_bytes = static_cast<int64_t>(kv.block_bytes());
 
     const int64_t left = plan.budget - plan.total();
     int64_t blocks = left > 0 ? left / plan.block_bytes : 0;
@@ -65,7 +66,7 @@ MemoryPlan plan_memory(const Config& config) {
     const Logger log({});
     Config silent = config;
     silent.log = {};
-    return load_everything(silent, clock, log)->plan;
+    return plan_model(silent, clock, log)->plan;
 }
 
 }  // namespace takt

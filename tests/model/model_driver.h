@@ -19,9 +19,9 @@ namespace takt {
 
 class ModelDriver {
 public:
-    /// Error text in `error` where loading or memory failed.
+    /// Error text in `error` where loading or memory failed. `num_tokens`: see LoadOptions.
     ModelDriver(const std::string& path, const CpuDeviceOptions& options, TimeSource time, DType kv_type,
-                int32_t max_context, int32_t max_rows = 512, int32_t max_samples = 64) {
+                int32_t max_context, int32_t max_rows = 512, int32_t max_samples = 64, int32_t num_tokens = 0) {
         Result<std::unique_ptr<Device>> device = make_cpu_device(options, time);
         if (!device) {
             fail(device.error());
@@ -33,7 +33,9 @@ public:
             fail(file.error());
             return;
         }
-        Result<std::unique_ptr<Model>> model = LlamaModel::load(*device_, *file.value(), LoadOptions{});
+        LoadOptions load;
+        load.num_tokens = num_tokens;
+        Result<std::unique_ptr<Model>> model = LlamaModel::load(*device_, *file.value(), load);
         if (!model) {
             fail(model.error());
             return;
@@ -90,7 +92,7 @@ private:
         c.max_segments = 1;
         c.max_samples = max_samples;
         c.max_block_ids = (num_blocks_ + 7) / 8 * 8;
-        c.max_work = model_->max_work(c, max_context);
+        c.max_work = model_->max_work(c, model_->kv_layout(kv_type, kBlockTokens, 1), max_context);
         layout_.emplace(c);
         input_ = take(layout_->bytes(), MemoryKind::device);
         host_ = take(layout_->bytes(), MemoryKind::pinned);

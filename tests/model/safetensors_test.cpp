@@ -167,7 +167,7 @@ TEST_CASE("index and files must agree, and names in the index lead nowhere else"
 
 TEST_CASE("config.json: what would change the result is refused by name") {
     CHECK(config_error("llama", "model_type", "gpt9") ==
-          "model_type \"gpt9\" is not available in this version (llama, mistral, qwen2, qwen3 are)");
+          "model_type \"gpt9\" is not available in this version (llama, mistral, qwen2, qwen3, gemma2, gemma3_text are)");
     CHECK(config_error("llama", "hidden_act", "gelu") == "key \"hidden_act\": \"gelu\" is not available in this version (silu is)");
     CHECK(config_error("llama", "attention_bias", true) == "key \"attention_bias\": not available in this version");
     CHECK(config_error("qwen2", "attention_bias", true) == "accepted");
@@ -178,13 +178,35 @@ TEST_CASE("config.json: what would change the result is refused by name") {
     CHECK(config_error("llama", "num_key_value_heads", 3) == "num_attention_heads is no multiple of num_key_value_heads");
     CHECK(config_error("llama", "rms_norm_eps", 0) == "key \"rms_norm_eps\": a number over 0 expected");
     CHECK(config_error("llama", "rope_theta", -1) == "key \"rope_theta\": a number over 0 expected");
-    CHECK(config_error("mistral", "sliding_window", 64) == "key \"sliding_window\": a window of 64 is not available in this version");
-    CHECK(config_error("mistral", "sliding_window", 4096) == "accepted");   // never reached: the context is 512
-    CHECK(config_error("qwen2", "sliding_window", 64) == "accepted");       // not in use without use_sliding_window
+    CHECK(config_error("mistral", "sliding_window", -1).find("key \"sliding_window\": -1 found") == 0);
+    CHECK(config_error("gemma2", "hidden_activation", "relu").find("key \"hidden_activation\": \"relu\" is not available") == 0);
+    CHECK(config_error("gemma2", "query_pre_attn_scalar", 0) == "key \"query_pre_attn_scalar\": a number over 0 expected");
     CHECK(config_error("llama", "rope_scaling", {{"type", "yarn"}, {"factor", 2}}) ==
           "key \"rope_scaling\": rope scaling \"yarn\" is not available in this version (linear and llama3 are)");
     CHECK(config_error("llama", "rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}).find("low_freq_factor over 0") < 60);
     CHECK(config_error("llama", "rope_scaling", {{"rope_type", "default"}}) == "accepted");
+}
+
+TEST_CASE("windows: in every layer, behind a layer, by a pattern, by a list, or not in use") {
+    const auto windows = [](const std::string& architecture, const json::object& more) {
+        SyntheticShape shape = plain_shape(DType::bf16);
+        shape.architecture = architecture;
+        shape.layers = 4;
+        json::object config = folder_config(shape);
+        for (const auto& [key, value] : more) config[key] = value;
+        const Result<ModelConfig> parsed = parse_folder_config(json::serialize(config));
+        return parsed ? parsed.value().layer_windows : std::vector<int32_t>{-1};
+    };
+    using Windows = std::vector<int32_t>;
+    CHECK(windows("mistral", {{"sliding_window", 64}}) == Windows{64, 64, 64, 64});
+    CHECK(windows("mistral", {{"sliding_window", nullptr}}).empty());
+    CHECK(windows("qwen2", {{"sliding_window", 64}}).empty());
+    CHECK(windows("qwen2", {{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 3}}) == Windows{0, 0, 0, 64});
+    CHECK(windows("gemma2", {{"sliding_window", 64}}) == Windows{64, 0, 64, 0});
+    CHECK(windows("gemma3", {{"sliding_window", 64}, {"sliding_window_pattern", 3}}) == Windows{64, 64, 0, 64});
+    const json::array types{"full_attention", "sliding_attention", "full_attention", "full_attention"};
+    CHECK(windows("gemma3", {{"sliding_window", 64}, {"layer_types", types}}) == Windows{0, 64, 0, 0});
+    CHECK(windows("gemma3", {{"sliding_window", 64}, {"layer_types", json::array{"other"}}}) == Windows{-1});
 }
 
 TEST_CASE("rope scaling: linear divides all frequencies, llama3 the slow ones, in both spellings of the config") {

@@ -40,11 +40,17 @@ inline std::vector<uint8_t> safetensors_of(std::span<const SyntheticTensor> tens
 }
 
 inline json::object folder_config(const SyntheticShape& s) {
-    json::object c{{"model_type", s.architecture}, {"hidden_size", s.hidden}, {"num_hidden_layers", s.layers},
+    const std::string type = s.architecture == "gemma3" ? "gemma3_text" : s.architecture;
+    json::object c{{"model_type", type}, {"hidden_size", s.hidden}, {"num_hidden_layers", s.layers},
                    {"num_attention_heads", s.heads}, {"num_key_value_heads", s.kv_heads}, {"head_dim", s.head_dim},
                    {"intermediate_size", s.ffn}, {"vocab_size", s.vocab}, {"max_position_embeddings", s.context},
-                   {"rms_norm_eps", s.epsilon}, {"rope_theta", s.rope_base}, {"hidden_act", "silu"}, {"tie_word_embeddings", s.tied},
+                   {"rms_norm_eps", s.epsilon}, {"rope_theta", s.rope_base}, {"tie_word_embeddings", s.tied},
                    {"eos_token_id", kSyntheticEnd}};
+    c[s.is_gemma() ? "hidden_activation" : "hidden_act"] = s.is_gemma() ? "gelu_pytorch_tanh" : "silu";
+    if (s.window > 0) c["sliding_window"] = s.window;
+    if (s.architecture == "gemma3") c["rope_local_base_freq"] = s.window_rope_base;
+    if (s.attention_cap > 0) c["attn_logit_softcapping"] = s.attention_cap;
+    if (s.logit_cap > 0) c["final_logit_softcapping"] = s.logit_cap;
     if (s.llama3_factor > 0) {
         c["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", s.llama3_factor}, {"low_freq_factor", kLlama3Low},
                              {"high_freq_factor", kLlama3High}, {"original_max_position_embeddings", kLlama3Context}};

@@ -70,13 +70,18 @@ inline uint32_t gguf_type_id(DType type) {
 }
 
 /// "model.layers.1.self_attn.q_proj.weight" -> "blk.1.attn_q.weight".
-inline std::string gguf_name(std::string name) {
-    static constexpr std::array<std::pair<const char*, const char*>, 15> kParts = {{
+inline std::string gguf_name(std::string name, bool is_gemma) {
+    if (is_gemma) {
+        const std::string post = "post_attention_layernorm.";
+        if (const size_t at = name.find(post); at != std::string::npos) name.replace(at, post.size(), "post_attention_norm.");
+    }
+    static constexpr std::array<std::pair<const char*, const char*>, 17> kParts = {{
         {"model.embed_tokens.", "token_embd."}, {"model.norm.", "output_norm."}, {"lm_head.", "output."}, {"model.layers.", "blk."},
         {"input_layernorm.", "attn_norm."}, {"post_attention_layernorm.", "ffn_norm."}, {"self_attn.q_proj.", "attn_q."},
         {"self_attn.k_proj.", "attn_k."}, {"self_attn.v_proj.", "attn_v."}, {"self_attn.o_proj.", "attn_output."},
         {"self_attn.q_norm.", "attn_q_norm."}, {"self_attn.k_norm.", "attn_k_norm."}, {"mlp.gate_proj.", "ffn_gate."},
-        {"mlp.up_proj.", "ffn_up."}, {"mlp.down_proj.", "ffn_down."},
+        {"mlp.up_proj.", "ffn_up."}, {"mlp.down_proj.", "ffn_down."}, {"pre_feedforward_layernorm.", "ffn_norm."},
+        {"post_feedforward_layernorm.", "post_ffw_norm."},
     }};
     for (const auto& [folder, gguf] : kParts) {
         if (const size_t at = name.find(folder); at != std::string::npos) name.replace(at, std::strlen(folder), gguf);
@@ -114,6 +119,10 @@ inline void write_gguf_keys(GgufWriter& w, const SyntheticShape& s) {
     w.integer(a + "context_length", s.context);
     w.number(a + "attention.layer_norm_rms_epsilon", s.epsilon);
     w.number(a + "rope.freq_base", s.rope_base);
+    if (s.window > 0) w.integer(a + "attention.sliding_window", s.window);
+    if (s.architecture == "gemma3") w.number(a + "rope.freq_base_swa", s.window_rope_base);
+    if (s.attention_cap > 0) w.number(a + "attn_logit_softcapping", s.attention_cap);
+    if (s.logit_cap > 0) w.number(a + "final_logit_softcapping", s.logit_cap);
     if (s.llama3_factor > 0) {
         w.string(a + "rope.scaling.type", "llama3");
         w.number(a + "rope.scaling.factor", s.llama3_factor);
@@ -145,7 +154,7 @@ inline std::vector<uint8_t> synthetic_gguf(const SyntheticModel& model) {
     out.bytes.insert(out.bytes.end(), keys.bytes.begin(), keys.bytes.end());
     uint64_t offset = 0;
     for (const SyntheticTensor& t : model.tensors()) {
-        out.text(gguf_name(t.name));
+        out.text(gguf_name(t.name, model.shape().is_gemma()));
         out.raw<uint32_t>(t.is_vector ? 1 : 2);
         out.raw(static_cast<uint64_t>(t.cols));
         if (!t.is_vector) out.raw(static_cast<uint64_t>(t.rows));

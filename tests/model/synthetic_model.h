@@ -18,7 +18,7 @@
 namespace takt::test {
 
 struct SyntheticShape {
-    std::string architecture = "llama";   ///< llama, qwen2, qwen3
+    std::string architecture = "llama";   ///< llama, mistral, qwen2, qwen3, gemma2, gemma3
     int32_t layers = 2, hidden = 64, heads = 4, kv_heads = 2, head_dim = 16, ffn = 96;
     int32_t vocab = 320;                  ///< rows of the head; the tokenizer has 300, the rest is padding
     int32_t context = 512;
@@ -29,10 +29,20 @@ struct SyntheticShape {
     double rope_base = 10000;
     double epsilon = 1e-5;
     double llama3_factor = 0;             ///< over 0: llama3 rope scaling with low 1, high 4, original context 64
+    int32_t window = 0;                   ///< of the layers that the architecture gives one
+    double window_rope_base = 500;        ///< gemma3: of those layers
+    double attention_cap = 0, logit_cap = 0;   ///< gemma2
+    bool norms_less_one = false;          ///< folders of Gemma store norm weights so
     uint64_t seed = 1;
 
     [[nodiscard]] bool has_bias() const { return architecture == "qwen2"; }
-    [[nodiscard]] bool has_qk_norm() const { return architecture == "qwen3"; }
+    [[nodiscard]] bool has_qk_norm() const { return architecture == "qwen3" || architecture == "gemma3"; }
+    [[nodiscard]] bool is_gemma() const { return architecture == "gemma2" || architecture == "gemma3"; }
+    [[nodiscard]] int32_t window_of(int32_t layer) const {
+        if (architecture == "mistral") return window;
+        if (architecture == "gemma2") return layer % 2 == 0 ? window : 0;
+        return architecture == "gemma3" && layer % 6 != 5 ? window : 0;
+    }
 };
 
 constexpr int32_t kSyntheticTokens = 300;
@@ -57,7 +67,7 @@ public:
         const double table = 3 / std::sqrt(s.hidden);
         add("model.embed_tokens.weight", s.tables, s.vocab, s.hidden, table);
         for (int32_t i = 0; i < s.layers; ++i) add_layer("model.layers." + std::to_string(i) + ".");
-        add_vector("model.norm.weight", s.hidden, 1, 0.2);
+        add_norm("model.norm.weight", s.hidden);
         if (!s.tied) add("lm_head.weight", s.tables, s.vocab, s.hidden, table);
     }
 
@@ -95,21 +105,24 @@ private:
         add(name, shape_.vectors, 1, cols, deviation, mean);
         tensors_.back().is_vector = true;
     }
+    void add_norm(const std::string& name, int64_t cols) { add_vector(name, cols, shape_.norms_less_one ? 0 : 1, 0.2); }
     void add_layer(const std::string& p) {
         const SyntheticShape& s = shape_;
         const int64_t q = int64_t{s.heads} * s.head_dim, kv = int64_t{s.kv_heads} * s.head_dim;
         const double inner = 1 / std::sqrt(s.hidden);
-        add_vector(p + "input_layernorm.weight", s.hidden, 1, 0.2);
+        add_norm(p + "input_layernorm.weight", s.hidden);
         for (const auto& [name, rows] : {std::pair("q", q), std::pair("k", kv), std::pair("v", kv)}) {
             add(p + "self_attn." + name + "_proj.weight", s.matrices, rows, s.hidden, 1.5 * inner);
             if (s.has_bias()) add_vector(p + "self_attn." + name + "_proj.bias", rows, 0, 0.3);
         }
         if (s.has_qk_norm()) {
-            add_vector(p + "self_attn.q_norm.weight", s.head_dim, 1, 0.3);
-            add_vector(p + "self_attn.k_norm.weight", s.head_dim, 1, 0.3);
+            add_norm(p + "self_attn.q_norm.weight", s.head_dim);
+            add_norm(p + "self_attn.k_norm.weight", s.head_dim);
         }
         add(p + "self_attn.o_proj.weight", s.matrices, s.hidden, q, 0.5 / std::sqrt(q));
-        add_vector(p + "post_attention_layernorm.weight", s.hidden, 1, 0.2);
+        add_norm(p + "post_attention_layernorm.weight", s.hidden);
+        if (s.is_gemma()) add_norm(p + "pre_feedforward_layernorm.weight", s.hidden);
+        if (s.is_gemma()) add_norm(p + "post_feedforward_layernorm.weight", s.hidden);
         add(p + "mlp.gate_proj.weight", s.matrices, s.ffn, s.hidden, inner);
         add(p + "mlp.up_proj.weight", s.matrices, s.ffn, s.hidden, inner);
         add(p + "mlp.down_proj.weight", s.matrices, s.hidden, s.ffn, 0.7 / std::sqrt(s.ffn));
@@ -132,10 +145,13 @@ public:
         values_.resize(static_cast<size_t>(s_.layers));
         const double* embedding = model_.tensor("model.embed_tokens.weight").row(token);
         std::vector<double> h(embedding, embedding + s_.hidden);
+        for (double& v : h) v *= s_.is_gemma() ? std::sqrt(s_.hidden) : 1;
         for (int32_t layer = 0; layer < s_.layers; ++layer) run_layer(layer, h);
         ++position_;
         const char* head = s_.tied ? "model.embed_tokens.weight" : "lm_head.weight";
-        return product(head, normed(h, "model.norm.weight"));
+        Vector logits = product(head, normed(h, "model.norm.weight"));
+        for (double& v : logits) v = capped(v, s_.logit_cap);
+        return logits;
     }
 
 private:
@@ -146,7 +162,8 @@ private:
         for (const double v : x) squares += v * v;
         const double scale = 1 / std::sqrt(squares / static_cast<double>(x.size()) + s_.epsilon);
         Vector out;
-        for (size_t i = 0; i < x.size(); ++i) out.push_back(x[i] * scale * model_.tensor(weight).values[i]);
+        const double one = s_.norms_less_one ? 1 : 0;
+        for (size_t i = 0; i < x.size(); ++i) out.push_back(x[i] * scale * (model_.tensor(weight).values[i] + one));
         return out;
     }
     Vector product(const std::string& weight, const Vector& x) const {
@@ -159,9 +176,11 @@ private:
         }
         return out;
     }
-    double frequency(int32_t i) const {
-        const double f = std::pow(s_.rope_base, -2.0 * i / s_.head_dim);
-        if (s_.llama3_factor <= 0) return f;
+    static double capped(double v, double cap) { return cap > 0 ? cap * std::tanh(v / cap) : v; }
+    double frequency(int32_t i, bool has_window) const {
+        const bool apart = s_.architecture == "gemma3" && has_window;
+        const double f = std::pow(apart ? s_.window_rope_base : s_.rope_base, -2.0 * i / s_.head_dim);
+        if (s_.llama3_factor <= 0 || apart) return f;
         const double wave = 2 * std::acos(-1.0) / f;
         if (wave < kLlama3Context / kLlama3High) return f;
         if (wave > kLlama3Context / kLlama3Low) return f / s_.llama3_factor;
@@ -169,8 +188,8 @@ private:
         return (1 - smooth) * f / s_.llama3_factor + smooth * f;
     }
     /// Bias, norm of each head and rotation, whatever of these the architecture has.
-    Vector project(const std::string& prefix, const char* part, const Vector& x, bool rotate) const {
-        const std::string name = prefix + "self_attn." + part;
+    Vector project(int32_t layer, const char* part, const Vector& x, bool rotate) const {
+        const std::string name = "model.layers." + std::to_string(layer) + ".self_attn." + part;
         Vector out = product(name + "_proj.weight", x);
         if (s_.has_bias()) {
             for (size_t i = 0; i < out.size(); ++i) out[i] += model_.tensor(name + "_proj.bias").values[i];
@@ -182,7 +201,7 @@ private:
                 std::copy(head.begin(), head.end(), out.begin() + static_cast<std::ptrdiff_t>(at));
             }
             for (size_t i = 0; i < dim / 2; ++i) {
-                const double angle = position_ * frequency(static_cast<int32_t>(i));
+                const double angle = position_ * frequency(static_cast<int32_t>(i), s_.window_of(layer) > 0);
                 const double a = out[at + i], b = out[at + i + dim / 2];
                 out[at + i] = a * std::cos(angle) - b * std::sin(angle);
                 out[at + i + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
@@ -190,7 +209,10 @@ private:
         }
         return out;
     }
-    Vector attend(size_t layer, const Vector& q) const {
+    Vector attend(int32_t index, const Vector& q) const {
+        const auto layer = static_cast<size_t>(index);
+        const int32_t window = s_.window_of(index);
+        const size_t first = window > 0 && position_ >= window ? static_cast<size_t>(position_ - window + 1) : 0;
         const auto dim = static_cast<size_t>(s_.head_dim);
         const auto group = static_cast<size_t>(s_.heads / s_.kv_heads);
         Vector out(q.size(), 0);
@@ -198,14 +220,15 @@ private:
             const size_t kv_at = head / group * dim;
             Vector weights;
             double total = 0;
-            for (const Vector& key : keys_[layer]) {
+            for (size_t p = first; p < keys_[layer].size(); ++p) {
                 double score = 0;
-                for (size_t i = 0; i < dim; ++i) score += q[head * dim + i] * key[kv_at + i];
-                weights.push_back(std::exp(score / std::sqrt(s_.head_dim)));
+                for (size_t i = 0; i < dim; ++i) score += q[head * dim + i] * keys_[layer][p][kv_at + i];
+                weights.push_back(std::exp(capped(score / std::sqrt(s_.head_dim), s_.attention_cap)));
                 total += weights.back();
             }
-            for (size_t p = 0; p < weights.size(); ++p) {
-                for (size_t i = 0; i < dim; ++i) out[head * dim + i] += weights[p] / total * values_[layer][p][kv_at + i];
+            for (size_t w = 0; w < weights.size(); ++w) {
+                const Vector& value = values_[layer][first + w];
+                for (size_t i = 0; i < dim; ++i) out[head * dim + i] += weights[w] / total * value[kv_at + i];
             }
         }
         return out;
@@ -214,14 +237,22 @@ private:
         const std::string p = "model.layers." + std::to_string(index) + ".";
         const auto layer = static_cast<size_t>(index);
         const Vector x = normed(h, p + "input_layernorm.weight");
-        keys_[layer].push_back(project(p, "k", x, true));
-        values_[layer].push_back(project(p, "v", x, false));
-        add(h, product(p + "self_attn.o_proj.weight", attend(layer, project(p, "q", x, true))));
-        const Vector y = normed(h, p + "post_attention_layernorm.weight");
+        keys_[layer].push_back(project(index, "k", x, true));
+        values_[layer].push_back(project(index, "v", x, false));
+        Vector branch = product(p + "self_attn.o_proj.weight", attend(index, project(index, "q", x, true)));
+        if (s_.is_gemma()) branch = normed(branch, p + "post_attention_layernorm.weight");
+        add(h, branch);
+        const Vector y = normed(h, p + (s_.is_gemma() ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight"));
         Vector gate = product(p + "mlp.gate_proj.weight", y);
         const Vector up = product(p + "mlp.up_proj.weight", y);
-        for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-        add(h, product(p + "mlp.down_proj.weight", gate));
+        for (size_t i = 0; i < gate.size(); ++i) gate[i] = activated(gate[i]) * up[i];
+        branch = product(p + "mlp.down_proj.weight", gate);
+        if (s_.is_gemma()) branch = normed(branch, p + "post_feedforward_layernorm.weight");
+        add(h, branch);
+    }
+    double activated(double v) const {
+        if (!s_.is_gemma()) return v / (1 + std::exp(-v));
+        return 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (v + 0.044715 * v * v * v)));
     }
     static void add(Vector& h, const Vector& branch) {
         for (size_t i = 0; i < h.size(); ++i) h[i] += branch[i];

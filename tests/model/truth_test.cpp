@@ -1,5 +1,6 @@
-// The real model against greedy continuations of a float32 reference: by the int16 rule (teacher-forced) and the
-// float32 rule (free-running). Says so and passes where the model or the reference is absent. [.long] runs all prompts.
+// Real models against greedy continuations of a float32 reference: by the int16 rule (teacher-forced) and the float32 rule
+// (free-running). Says so and passes where a model or its reference is absent. [.long] runs all prompts; Gemma's weights are fetched
+// only by scripts/fetch_gemma3.
 #include "catch.h"
 
 #include <algorithm>
@@ -17,8 +18,17 @@ using namespace takt;
 
 namespace {
 
-const std::string kModel = TAKT_SOURCE_ROOT "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
-const std::string kTruth = TAKT_SOURCE_ROOT "/../shared/truth/smollm2.jsonl";
+struct Subject {
+    std::string model, truth;
+    double least_margin;   ///< int16: at this margin and above no step may differ
+    size_t num_flips;      ///< int16: most steps that may differ over all prompts
+    double logprob;        ///< int16: most that a log-probability may be off
+};
+
+const Subject kSmolLm2{TAKT_SOURCE_ROOT "/models/SmolLM2-135M-Instruct.Q4_1.gguf",
+                       TAKT_SOURCE_ROOT "/../shared/truth/smollm2.jsonl", 0.01, 3, 0.02};
+const Subject kGemma3{TAKT_SOURCE_ROOT "/models/gemma-3-270m.Q4_K_M.gguf", TAKT_SOURCE_ROOT "/../shared/truth/gemma3.jsonl",
+                      0.01, 3, 0.02};
 
 struct TruthRow {
     std::string id;
@@ -35,11 +45,11 @@ std::vector<T> numbers(const boost::json::value& array) {
 }
 
 /// Every `stride`-th row of at most `max_prompt` tokens; empty (with a warning) where something is absent.
-std::vector<TruthRow> truth_rows(size_t stride, size_t max_prompt = SIZE_MAX) {
+std::vector<TruthRow> truth_rows(const Subject& subject, size_t stride, size_t max_prompt = SIZE_MAX) {
     std::vector<TruthRow> rows;
-    std::ifstream in(kTruth);
-    if (!in || !std::filesystem::exists(kModel)) {
-        WARN("model or reference absent: not compared");
+    std::ifstream in(subject.truth);
+    if (!in || !std::filesystem::exists(subject.model)) {
+        WARN("skipped: " << subject.model << " or its reference is absent");
         return rows;
     }
     std::string line;
@@ -74,10 +84,11 @@ double logprob_of(const SampleResult& result, int32_t token) {
     return std::nan("");
 }
 
-void compare_teacher_forced(const std::vector<TruthRow>& rows) {
+void compare_teacher_forced(const Subject& subject, const std::vector<TruthRow>& rows) {
     CpuDeviceOptions options;
     options.arithmetic = CpuArithmetic::int16;
-    ModelDriver driver(kModel, options, no_clock(), DType::f16, 2048);
+    ModelDriver driver(subject.model, options, no_clock(), DType::f16, 2048);
+    INFO(driver.error);
     REQUIRE(driver.error.empty());
     size_t num_steps = 0, num_flips = 0;
     double worst = 0;
@@ -94,26 +105,27 @@ void compare_teacher_forced(const std::vector<TruthRow>& rows) {
             INFO("step " << i << ", margin " << row.margins[i]);
             if (results[i].token != row.ids[i]) {
                 ++num_flips;
-                CHECK(row.margins[i] < 0.01);
+                CHECK(row.margins[i] < subject.least_margin);
             }
             const double difference = std::abs(logprob_of(results[i], row.ids[i]) - row.logprobs[i]);
-            CHECK(difference <= 0.02);
+            CHECK(difference <= subject.logprob);
             worst = std::max(worst, difference);
         }
         for (const auto& [token, logprob] : row.top) {
             const double found = logprob_of(results[0], token);
-            if (!std::isnan(found)) CHECK(std::abs(found - logprob) <= 0.02);
+            if (!std::isnan(found)) CHECK(std::abs(found - logprob) <= subject.logprob);
         }
     }
     WARN("int16, teacher-forced: " << num_flips << " of " << num_steps
                                    << " steps differ, log-probability off by at most " << worst);
-    CHECK(num_flips <= 3);
+    CHECK(num_flips <= subject.num_flips);
 }
 
-void compare_free_running(const std::vector<TruthRow>& rows) {
+void compare_free_running(const Subject& subject, const std::vector<TruthRow>& rows) {
     CpuDeviceOptions options;
     options.arithmetic = CpuArithmetic::float32;
-    ModelDriver driver(kModel, options, no_clock(), DType::f32, 2048);
+    ModelDriver driver(subject.model, options, no_clock(), DType::f32, 2048);
+    INFO(driver.error);
     REQUIRE(driver.error.empty());
     size_t num_steps = 0;
     double worst = 0;
@@ -143,22 +155,37 @@ void compare_free_running(const std::vector<TruthRow>& rows) {
 
 }  // namespace
 
-TEST_CASE("int16 arithmetic keeps to the float32 text, some prompts") {
-    const std::vector<TruthRow> rows = truth_rows(3, 100);
-    if (!rows.empty()) compare_teacher_forced(rows);
+TEST_CASE("SmolLM2: int16 arithmetic keeps to the float32 text, some prompts") {
+    const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 6, 100);
+    if (!rows.empty()) compare_teacher_forced(kSmolLm2, rows);
 }
 
-TEST_CASE("float32 arithmetic gives the float32 text, some prompts") {
-    const std::vector<TruthRow> rows = truth_rows(39, 100);   // about 0.2 s a step
-    if (!rows.empty()) compare_free_running(rows);
+TEST_CASE("SmolLM2: float32 arithmetic gives the float32 text, a prompt") {
+    const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 39, 100);
+    if (!rows.empty()) compare_free_running(kSmolLm2, {rows.front()});
 }
 
-TEST_CASE("int16 arithmetic keeps to the float32 text, all prompts", "[.long][long]") {
-    const std::vector<TruthRow> rows = truth_rows(1);
-    if (!rows.empty()) compare_teacher_forced(rows);
+TEST_CASE("SmolLM2: int16 arithmetic keeps to the float32 text, all prompts", "[.long]") {
+    const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 1);
+    if (!rows.empty()) compare_teacher_forced(kSmolLm2, rows);
 }
 
-TEST_CASE("float32 arithmetic gives the float32 text, all prompts", "[.long][long]") {
-    const std::vector<TruthRow> rows = truth_rows(1);
-    if (!rows.empty()) compare_free_running(rows);
+TEST_CASE("SmolLM2: float32 arithmetic gives the float32 text, all prompts", "[.long]") {
+    const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 1);
+    if (!rows.empty()) compare_free_running(kSmolLm2, rows);
+}
+
+TEST_CASE("Gemma 3: int16 arithmetic keeps to the float32 text, some prompts") {
+    const std::vector<TruthRow> rows = truth_rows(kGemma3, 7, 100);
+    if (!rows.empty()) compare_teacher_forced(kGemma3, rows);
+}
+
+TEST_CASE("Gemma 3: int16 arithmetic keeps to the float32 text, all prompts", "[.long]") {
+    const std::vector<TruthRow> rows = truth_rows(kGemma3, 1);
+    if (!rows.empty()) compare_teacher_forced(kGemma3, rows);
+}
+
+TEST_CASE("Gemma 3: float32 arithmetic gives the float32 text, all prompts", "[.long]") {
+    const std::vector<TruthRow> rows = truth_rows(kGemma3, 1);
+    if (!rows.empty()) compare_free_running(kGemma3, rows);
 }

@@ -103,6 +103,8 @@ Result<std::unique_ptr<Embedding>> CpuDevice::make_embedding(const HostTensor& t
     return make_cpu_embedding(*this, table, tied_head);
 }
 
+size_t CpuDevice::linear_bytes(std::span<const HostTensor> parts, LinearKind) const { return cpu_linear_bytes(parts); }
+
 Result<Buffer> CpuDevice::make_vector(const HostTensor& vector) {
     if (vector.cols <= 0) return Error{"a vector without elements"};
     Result<Buffer> buffer = alloc(static_cast<size_t>(vector.cols) * sizeof(float), MemoryKind::device);

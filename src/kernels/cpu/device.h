@@ -33,6 +33,7 @@ public:
     [[nodiscard]] std::vector<int32_t> row_ladder(int32_t max_running, int32_t max_rows) const override;
     Result<std::unique_ptr<Linear>> make_linear(std::span<const HostTensor> parts, LinearKind kind) override;
     Result<std::unique_ptr<Embedding>> make_embedding(const HostTensor& table, const Linear* tied_head) override;
+    [[nodiscard]] size_t linear_bytes(std::span<const HostTensor> parts, LinearKind kind) const override;
     Result<Buffer> make_vector(const HostTensor& vector) override;
     bool poll(int max_items) override;
     bool set_wakeup(void (*fn)(void* ctx), void* ctx) override;

@@ -164,6 +164,15 @@ size_t CpuLinear::bytes() const {
     return total;
 }
 
+size_t cpu_linear_bytes(std::span<const HostTensor> parts) {
+    size_t total = 0;
+    for (const HostTensor& t : parts) {
+        const int64_t num_groups = (t.rows + kGroupRows - 1) / kGroupRows;
+        total += group_bytes(t.type, t.cols) * static_cast<size_t>(num_groups) + kSlackBytes;
+    }
+    return total;
+}
+
 Result<std::unique_ptr<Linear>> make_cpu_linear(CpuDevice& device, std::span<const HostTensor> parts, LinearKind kind) {
     if (parts.empty() || (kind == LinearKind::gate_up && (parts.size() != 2 || parts[0].rows != parts[1].rows))) {
         return Error{"a linear layer of wrong parts"};

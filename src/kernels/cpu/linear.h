@@ -53,6 +53,8 @@ private:
     const PackedMatrix* table_;
 };
 
+/// Device memory that make_cpu_linear's result will hold.
+size_t cpu_linear_bytes(std::span<const HostTensor> parts);
 Result<std::unique_ptr<Linear>> make_cpu_linear(CpuDevice& device, std::span<const HostTensor> parts, LinearKind kind);
 Result<std::unique_ptr<Embedding>> make_cpu_embedding(CpuDevice& device, const HostTensor& table, const Linear* tied_head);
 
