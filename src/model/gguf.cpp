@@ -76,9 +76,11 @@ public:
 
     std::optional<Error> run() {
         if (!header()) return error();
+        const size_t keys_begin = at_;
         for (uint64_t i = 0; i < num_values_; ++i) {
             if (!key_value()) return error();
         }
+        file_.key_section_ = bytes_.subspan(keys_begin, at_ - keys_begin);
         if (!alignment()) return error();
         std::vector<uint64_t> offsets;
         for (uint64_t i = 0; i < num_tensors_; ++i) {
@@ -144,6 +146,8 @@ private:
         GgufValue value;
         if (!read_value(static_cast<GgufType>(type), what, value)) return false;
         if (!file_.metadata_.emplace(key, std::move(value)).second) return fail(what + " stands twice");
+        const size_t bytes = scalar_bytes(static_cast<GgufType>(type));   // 0 for strings and arrays
+        if (bytes > 0) file_.scalars_.emplace(key, bytes_.subspan(at_ - bytes, bytes));
         return true;
     }
 
@@ -277,6 +281,11 @@ Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, const std::stri
 const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
     const auto at = tensor_index_.find(name);
     return at == tensor_index_.end() ? nullptr : &tensors_[at->second];
+}
+
+std::span<const uint8_t> GgufFile::number_bytes(std::string_view key) const {
+    const auto at = scalars_.find(key);
+    return at == scalars_.end() ? std::span<const uint8_t>() : at->second;
 }
 
 const GgufValue* GgufFile::find(std::string_view key) const {

@@ -45,6 +45,9 @@ public:
     [[nodiscard]] const std::map<std::string_view, GgufValue>& metadata() const { return metadata_; }
     [[nodiscard]] const std::vector<GgufTensor>& tensors() const { return tensors_; }
     [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;
+    /// All keys and values as they stand in the file, and of them the bytes of one number's or flag's value (empty: no such key).
+    [[nodiscard]] std::span<const uint8_t> key_section() const { return key_section_; }
+    [[nodiscard]] std::span<const uint8_t> number_bytes(std::string_view key) const;
 
     // Typed look-ups: empty where the key is absent; an Error where it has another type or is out of range.
     [[nodiscard]] Result<std::optional<int64_t>> integer(std::string_view key, int64_t min, int64_t max) const;
@@ -61,7 +64,9 @@ private:
     [[nodiscard]] const GgufValue* find(std::string_view key) const;
 
     std::string path_;
+    std::span<const uint8_t> key_section_;
     std::map<std::string_view, GgufValue> metadata_;
+    std::map<std::string_view, std::span<const uint8_t>> scalars_;
     std::vector<GgufTensor> tensors_;
     std::map<std::string_view, size_t> tensor_index_;
 };

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "model/architecture.h"
-#include "model/mapped_file.h"
+#include "model/gguf_files.h"
 #include "model/model_file.h"
 
 namespace takt {
@@ -37,14 +37,15 @@ private:
 
 /// The divisors of the rotary frequencies: a tensor, or what the scaling's keys say. A scaling that takt does not know, or whose
 /// numbers are missing, is refused: text would be wrong only far into a context.
-std::optional<Error> read_rope_scaling(const GgufFile& file, KeyReader& keys, ModelConfig& c) {
+std::optional<Error> read_rope_scaling(const GgufFile& file, const TensorMap& tensors, KeyReader& keys, ModelConfig& c) {
     const auto refuse = [&](const std::string& text) { return Error{file.path() + ": " + text}; };
-    if (const GgufTensor* factors = file.find_tensor("rope_freqs.weight")) {
-        if (factors->tensor.type != DType::f32 || factors->tensor.cols != c.head_dim / 2 || factors->tensor.rows != 1) {
+    if (const auto at = tensors.find("rope_freqs.weight"); at != tensors.end()) {
+        const HostTensor& factors = at->second;
+        if (factors.type != DType::f32 || factors.cols != c.head_dim / 2 || factors.rows != 1) {
             return refuse("tensor \"rope_freqs.weight\": f32 of half a head expected");
         }
         c.rope_factors.resize(static_cast<size_t>(c.head_dim) / 2);
-        std::memcpy(c.rope_factors.data(), factors->tensor.data, c.rope_factors.size() * sizeof(float));
+        std::memcpy(c.rope_factors.data(), factors.data, c.rope_factors.size() * sizeof(float));
         for (const float factor : c.rope_factors) {
             if (!(factor > 0) || !std::isfinite(factor)) return refuse("tensor \"rope_freqs.weight\": factors must be over 0");
         }
@@ -87,35 +88,32 @@ public:
     explicit GgufModelFile(const std::string& path) : ModelFile(path) {}
 
     std::optional<Error> read() {
-        Result<MappedFile> mapping = MappedFile::open(path_);
-        if (!mapping) return Error{mapping.error()};
-        mapping_ = std::move(mapping).value();
-        Result<GgufFile> gguf = GgufFile::parse(mapping_.bytes(), path_);
-        if (!gguf) return Error{gguf.error()};
-        gguf_ = std::move(gguf).value();
-        Result<ModelConfig> config = read_model_config(gguf_);
+        Result<GgufFiles> files = GgufFiles::open(path_);
+        if (!files) return Error{files.error()};
+        files_ = std::move(files).value();
+        const TensorMap tensors = gguf_tensors(files_.files());
+        for (const auto& [name, tensor] : tensors) tensor_bytes_ += tensor.bytes();
+        Result<ModelConfig> config = read_model_config(files_.first(), tensors);
         if (!config) return Error{config.error()};
         config_ = std::move(config).value();
-        Result<ModelTensors> tensors = bind_gguf_tensors(gguf_, config_);
-        if (!tensors) return Error{tensors.error()};
-        tensors_ = std::move(tensors).value();
-        for (const GgufTensor& t : gguf_.tensors()) tensor_bytes_ += t.tensor.bytes();
-        const auto source = gguf_.text("tokenizer.chat_template");
+        Result<ModelTensors> bound = bind_tensors(tensors, TensorNaming::gguf, path_, config_);
+        if (!bound) return Error{bound.error()};
+        tensors_ = std::move(bound).value();
+        const auto source = files_.first().text("tokenizer.chat_template");
         if (!source) return Error{source.error()};
         if (source.value()) chat_template_ = std::string(*source.value());
         return std::nullopt;
     }
 
 private:
-    [[nodiscard]] Result<TokenizerSpec> read_tokenizer() const override { return read_tokenizer_spec(gguf_); }
+    [[nodiscard]] Result<TokenizerSpec> read_tokenizer() const override { return read_tokenizer_spec(files_.first()); }
 
-    MappedFile mapping_;
-    GgufFile gguf_;
+    GgufFiles files_;
 };
 
 }  // namespace
 
-Result<ModelConfig> read_model_config(const GgufFile& file) {
+Result<ModelConfig> read_model_config(const GgufFile& file, const TensorMap& tensors) {
     const auto name = file.text("general.architecture");
     if (!name) return Error{name.error()};
     if (!name.value()) return Error{file.path() + ": key \"general.architecture\" is missing"};
@@ -153,19 +151,21 @@ Result<ModelConfig> read_model_config(const GgufFile& file) {
         return refuse("key_length, value_length and rope.dimension_count differ: not available in this version");
     }
     if (!(c.rope_base > 0) || !(c.norm_epsilon > 0)) return refuse("rope.freq_base and the norm's epsilon must be over 0");
-    const GgufTensor* embedding = file.find_tensor("token_embd.weight");
-    if (embedding == nullptr) return refuse("tensor \"token_embd.weight\" is missing");
-    if (embedding->tensor.rows > kMax) return refuse("tensor \"token_embd.weight\" has too many rows");
-    c.vocab = static_cast<int32_t>(embedding->tensor.rows);
-    c.has_tied_head = file.find_tensor("output.weight") == nullptr;
-    if (auto error = read_rope_scaling(file, keys, c)) return *error;
+    const auto embedding = tensors.find("token_embd.weight");
+    if (embedding == tensors.end()) return refuse("tensor \"token_embd.weight\" is missing");
+    if (embedding->second.rows > kMax) return refuse("tensor \"token_embd.weight\" has too many rows");
+    c.vocab = static_cast<int32_t>(embedding->second.rows);
+    c.has_tied_head = !tensors.contains("output.weight");
+    if (auto error = read_rope_scaling(file, tensors, keys, c)) return *error;
     return c;
 }
 
-Result<ModelTensors> bind_gguf_tensors(const GgufFile& file, const ModelConfig& config) {
+TensorMap gguf_tensors(std::span<const GgufFile> files) {
     TensorMap tensors;
-    for (const GgufTensor& t : file.tensors()) tensors.emplace(t.name, t.tensor);
-    return bind_tensors(tensors, TensorNaming::gguf, file.path(), config);
+    for (const GgufFile& file : files) {
+        for (const GgufTensor& t : file.tensors()) tensors.emplace(t.name, t.tensor);
+    }
+    return tensors;
 }
 
 Result<std::unique_ptr<ModelFile>> open_gguf_model(const std::string& path) {

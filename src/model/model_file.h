@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "kernels/status.h"
+#include "model/architecture.h"
 #include "model/config.h"
 #include "model/gguf.h"
-#include "model/model_tensors.h"
 #include "model/tokenizer_spec.h"
 
 namespace takt {
@@ -50,10 +51,10 @@ Result<std::unique_ptr<ModelFile>> open_gguf_model(const std::string& path);
 /// See model_folder.h.
 Result<std::unique_ptr<ModelFile>> open_model_folder(const std::string& path);
 
-/// The shape of the network from GGUF keys. Errors name the key.
-Result<ModelConfig> read_model_config(const GgufFile& file);
-/// All tensors of the architecture, each with the shape that the config demands; nothing missing, nothing unknown.
-Result<ModelTensors> bind_gguf_tensors(const GgufFile& file, const ModelConfig& config);
+/// All tensors of a GGUF model's files by name.
+TensorMap gguf_tensors(std::span<const GgufFile> files);
+/// The shape of the network from the first file's keys and the model's tensors. Errors name the key.
+Result<ModelConfig> read_model_config(const GgufFile& file, const TensorMap& tensors);
 /// tokenizer.ggml.* keys.
 Result<TokenizerSpec> read_tokenizer_spec(const GgufFile& file);
 

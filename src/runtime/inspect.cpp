@@ -4,7 +4,7 @@
 
 #include <takt/engine.h>
 
-#include "model/mapped_file.h"
+#include "model/gguf_files.h"
 #include "model/model_file.h"
 #include "model/model_folder.h"
 
@@ -38,16 +38,16 @@ void add_tensor(ModelReport& report, const std::string& name, const HostTensor& 
 }
 
 void inspect_gguf(ModelReport& report) {
-    Result<MappedFile> mapping = MappedFile::open(report.path);
-    if (!mapping) throw load_error(errc::bad_request, mapping.error());
-    Result<GgufFile> parsed = GgufFile::parse(mapping.value().bytes(), report.path);
-    if (!parsed) throw load_error(errc::bad_request, parsed.error());
-    const GgufFile& file = parsed.value();
+    const Result<GgufFiles> opened = GgufFiles::open(report.path);
+    if (!opened) throw load_error(errc::bad_request, opened.error());
+    const GgufFile& file = opened.value().first();
     report.format = "GGUF";
     for (const auto& [key, value] : file.metadata()) report.metadata.emplace_back(std::string(key), value_text(value));
     if (const auto a = file.text("general.architecture"); a && a.value()) report.architecture = std::string(*a.value());
     if (const auto n = file.text("general.name"); n && n.value()) report.name = std::string(*n.value());
-    for (const GgufTensor& t : file.tensors()) add_tensor(report, std::string(t.name), t.tensor, t.shape);
+    for (const GgufFile& part : opened.value().files()) {
+        for (const GgufTensor& t : part.tensors()) add_tensor(report, std::string(t.name), t.tensor, t.shape);
+    }
 }
 
 void inspect_folder(ModelReport& report) {

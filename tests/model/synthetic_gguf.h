@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -143,17 +144,16 @@ inline void write_gguf_keys(GgufWriter& w, const SyntheticShape& s) {
     w.string("tokenizer.chat_template", "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}");
 }
 
-inline std::vector<uint8_t> synthetic_gguf(const SyntheticModel& model) {
-    GgufWriter keys;
-    write_gguf_keys(keys, model.shape());
+/// A whole file of keys and tensors.
+inline std::vector<uint8_t> gguf_file(const SyntheticModel& model, const GgufWriter& keys, std::span<const SyntheticTensor> tensors) {
     GgufWriter out;
     for (const char c : {'G', 'G', 'U', 'F'}) out.raw(c);
     out.raw<uint32_t>(3);
-    out.raw<uint64_t>(model.tensors().size());
+    out.raw<uint64_t>(tensors.size());
     out.raw<uint64_t>(keys.num_keys);
     out.bytes.insert(out.bytes.end(), keys.bytes.begin(), keys.bytes.end());
     uint64_t offset = 0;
-    for (const SyntheticTensor& t : model.tensors()) {
+    for (const SyntheticTensor& t : tensors) {
         out.text(gguf_name(t.name, model.shape().is_gemma()));
         out.raw<uint32_t>(t.is_vector ? 1 : 2);
         out.raw(static_cast<uint64_t>(t.cols));
@@ -162,12 +162,35 @@ inline std::vector<uint8_t> synthetic_gguf(const SyntheticModel& model) {
         out.raw(offset);
         offset += (t.bytes.size() + 31) / 32 * 32;
     }
-    for (const SyntheticTensor& t : model.tensors()) {
+    for (const SyntheticTensor& t : tensors) {
         out.align(32);
         const std::vector<uint8_t> bytes = gguf_bytes(model, t);
         out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
     }
     return std::move(out.bytes);
+}
+
+inline std::vector<uint8_t> synthetic_gguf(const SyntheticModel& model) {
+    GgufWriter keys;
+    write_gguf_keys(keys, model.shape());
+    return gguf_file(model, keys, model.tensors());
+}
+
+/// The model split into `count` files; `num_lost` tensors are left out of the last one.
+inline std::vector<std::vector<uint8_t>> synthetic_gguf_parts(const SyntheticModel& model, size_t count, size_t num_lost = 0) {
+    const std::span<const SyntheticTensor> all(model.tensors());
+    std::vector<std::vector<uint8_t>> parts;
+    for (size_t i = 0; i < count; ++i) {
+        GgufWriter keys;
+        if (i == 0) write_gguf_keys(keys, model.shape());
+        keys.integer("split.no", static_cast<int64_t>(i));
+        keys.integer("split.count", static_cast<int64_t>(count));
+        keys.integer("split.tensors.count", static_cast<int64_t>(all.size()));
+        const size_t begin = all.size() * i / count;
+        const size_t end = all.size() * (i + 1) / count - (i + 1 == count ? num_lost : 0);
+        parts.push_back(gguf_file(model, keys, all.subspan(begin, end - begin)));
+    }
+    return parts;
 }
 
 }  // namespace takt::test

@@ -1,0 +1,27 @@
+// `takt quantize`: a quantised copy of a GGUF model, with the error of each tensor.
+#include <takt/quantize.h>
+
+#include <cstdio>
+
+#include "cli/command.h"
+
+namespace takt::cli {
+
+int quantize(const QuantizeOptions& options) {
+    std::printf("%-40s %-6s %-6s %12s %12s\n", "tensor", "from", "to", "rms error", "largest");
+    const auto print = [](const QuantizedTensorReport& t) {
+        if (t.from == t.to) {
+            std::printf("%-40s %-6s %-6s %12s %12s\n", t.name.c_str(), t.from.c_str(), t.to.c_str(), "copied", "");
+        } else {
+            std::printf("%-40s %-6s %-6s %11.4f%% %12.3g\n", t.name.c_str(), t.from.c_str(), t.to.c_str(), 100 * t.relative_error,
+                        t.largest_error);
+        }
+    };
+    const QuantizeReport report = takt::quantize(options.input, options.output, options.format, print);
+    constexpr double kMib = 1024.0 * 1024.0;
+    std::printf("%s: %.1f MiB of weights, %.1f MiB before\n", options.output.c_str(), static_cast<double>(report.bytes_out) / kMib,
+                static_cast<double>(report.bytes_in) / kMib);
+    return kDone;
+}
+
+}  // namespace takt::cli

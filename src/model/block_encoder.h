@@ -1,0 +1,17 @@
+// Rounding of float32 weights to the block formats of GGUF: scales by least squares over a few candidates, then the nearest quants
+// for the scales as stored. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace takt {
+
+/// q8_0, q4_0, q4_1, q4_k, q6_k.
+bool can_encode(DType type);
+
+/// `count` weights, a whole number of blocks of `type`, to dtype_bytes(type, count) bytes.
+void encode_blocks(DType type, const float* weights, int64_t count, uint8_t* out);
+
+}  // namespace takt
