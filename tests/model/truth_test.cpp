@@ -1,6 +1,6 @@
-// Real models against greedy continuations of a float32 reference: by the int16 rule (teacher-forced) and the float32 rule
-// (free-running). Says so and passes where a model or its reference is absent. [.long] runs all prompts; Gemma's weights are fetched
-// only by scripts/fetch_gemma3.
+// Real models against greedy continuations of a float32 reference: by the rules of each arithmetic (teacher-forced) and the float32
+// rule (free-running). Says so and passes where a model or its reference is absent. [.long] runs all prompts; Gemma's weights are
+// fetched only by scripts/fetch_gemma3.
 #include "catch.h"
 
 #include <algorithm>
@@ -20,15 +20,25 @@ namespace {
 
 struct Subject {
     std::string model, truth;
-    double least_margin;   ///< int16: at this margin and above no step may differ
-    size_t num_flips;      ///< int16: most steps that may differ over all prompts
-    double logprob;        ///< int16: most that a log-probability may be off
 };
 
-const Subject kSmolLm2{TAKT_SOURCE_ROOT "/models/SmolLM2-135M-Instruct.Q4_1.gguf",
-                       TAKT_SOURCE_ROOT "/../shared/truth/smollm2.jsonl", 0.01, 3, 0.02};
-const Subject kGemma3{TAKT_SOURCE_ROOT "/models/gemma-3-270m.Q4_K_M.gguf", TAKT_SOURCE_ROOT "/../shared/truth/gemma3.jsonl",
-                      0.01, 3, 0.02};
+const Subject kSmolLm2{TAKT_SOURCE_ROOT "/models/SmolLM2-135M-Instruct.Q4_1.gguf", TAKT_SOURCE_ROOT "/../shared/truth/smollm2.jsonl"};
+const Subject kGemma3{TAKT_SOURCE_ROOT "/models/gemma-3-270m.Q4_K_M.gguf", TAKT_SOURCE_ROOT "/../shared/truth/gemma3.jsonl"};
+
+/// What an arithmetic may differ by from float32, the reference's tokens fed: by rules of the reference.
+struct Rule {
+    CpuArithmetic arithmetic;
+    const char* name;
+    double least_margin;    ///< at this margin and above no step may differ
+    double flips;           ///< share of steps that may differ, over all prompts
+    double logprob_median, logprob_p99, logprob_max;   ///< differences of log-probabilities
+};
+
+constexpr double kAny = 1e9;
+constexpr Rule kInt16{CpuArithmetic::int16, "int16", 0.01, 3.0 / 1920, 0.02, 0.02, 0.02};
+constexpr Rule kBf16{CpuArithmetic::bf16, "bf16", 0.1, 0.01, kAny, kAny, kAny};
+constexpr Rule kInt8{CpuArithmetic::int8, "int8", 0.5, 0.04, 0.03, 0.3, kAny};
+constexpr Rule kGemmaInt8{CpuArithmetic::int8, "int8", 1.5, 0.04, 0.03, 0.3, kAny};
 
 struct TruthRow {
     std::string id;
@@ -84,14 +94,14 @@ double logprob_of(const SampleResult& result, int32_t token) {
     return std::nan("");
 }
 
-void compare_teacher_forced(const Subject& subject, const std::vector<TruthRow>& rows) {
+void compare_teacher_forced(const Subject& subject, const Rule& rule, const std::vector<TruthRow>& rows) {
     CpuDeviceOptions options;
-    options.arithmetic = CpuArithmetic::int16;
+    options.arithmetic = rule.arithmetic;
     ModelDriver driver(subject.model, options, no_clock(), DType::f16, 2048);
     INFO(driver.error);
     REQUIRE(driver.error.empty());
     size_t num_steps = 0, num_flips = 0;
-    double worst = 0;
+    std::vector<double> differences;
     for (const TruthRow& row : rows) {
         INFO(row.id);
         std::vector<int32_t> tokens = row.prompt;
@@ -105,20 +115,26 @@ void compare_teacher_forced(const Subject& subject, const std::vector<TruthRow>&
             INFO("step " << i << ", margin " << row.margins[i]);
             if (results[i].token != row.ids[i]) {
                 ++num_flips;
-                CHECK(row.margins[i] < subject.least_margin);
+                CHECK(row.margins[i] < rule.least_margin);
             }
-            const double difference = std::abs(logprob_of(results[i], row.ids[i]) - row.logprobs[i]);
-            CHECK(difference <= subject.logprob);
-            worst = std::max(worst, difference);
+            const double found = logprob_of(results[i], row.ids[i]);
+            CHECK(!std::isnan(found));   // among the twenty likeliest at least
+            differences.push_back(std::isnan(found) ? kAny : std::abs(found - row.logprobs[i]));
         }
         for (const auto& [token, logprob] : row.top) {
             const double found = logprob_of(results[0], token);
-            if (!std::isnan(found)) CHECK(std::abs(found - logprob) <= subject.logprob);
+            if (!std::isnan(found)) CHECK(std::abs(found - logprob) <= rule.logprob_max);
         }
     }
-    WARN("int16, teacher-forced: " << num_flips << " of " << num_steps
-                                   << " steps differ, log-probability off by at most " << worst);
-    CHECK(num_flips <= subject.num_flips);
+    std::sort(differences.begin(), differences.end());
+    const double median = differences[differences.size() / 2], p99 = differences[differences.size() * 99 / 100];
+    WARN(rule.name << ", teacher-forced: " << num_flips << " of " << num_steps << " steps differ; log-probabilities off by "
+                   << median << " (median), " << p99 << " (p99), " << differences.back() << " (largest)");
+    // A few prompts may have one step more than their share.
+    CHECK(static_cast<double>(num_flips) <= std::max(rule.flips * static_cast<double>(num_steps), 1.0));
+    CHECK(median <= rule.logprob_median);
+    CHECK(p99 <= rule.logprob_p99);
+    CHECK(differences.back() <= rule.logprob_max);
 }
 
 void compare_free_running(const Subject& subject, const std::vector<TruthRow>& rows) {
@@ -155,37 +171,47 @@ void compare_free_running(const Subject& subject, const std::vector<TruthRow>& r
 
 }  // namespace
 
-TEST_CASE("SmolLM2: int16 arithmetic keeps to the float32 text, some prompts") {
+TEST_CASE("SmolLM2, some prompts: int16 arithmetic keeps to the float32 text") {
     const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 6, 100);
-    if (!rows.empty()) compare_teacher_forced(kSmolLm2, rows);
+    if (!rows.empty()) compare_teacher_forced(kSmolLm2, kInt16, rows);
 }
 
-TEST_CASE("SmolLM2: float32 arithmetic gives the float32 text, a prompt") {
+TEST_CASE("SmolLM2, a prompt: float32 arithmetic gives the float32 text") {
     const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 39, 100);
     if (!rows.empty()) compare_free_running(kSmolLm2, {rows.front()});
 }
 
-TEST_CASE("SmolLM2: int16 arithmetic keeps to the float32 text, all prompts", "[.long]") {
+TEST_CASE("SmolLM2, all prompts: int16 arithmetic keeps to the float32 text", "[.long]") {
     const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 1);
-    if (!rows.empty()) compare_teacher_forced(kSmolLm2, rows);
+    if (!rows.empty()) compare_teacher_forced(kSmolLm2, kInt16, rows);
 }
 
-TEST_CASE("SmolLM2: float32 arithmetic gives the float32 text, all prompts", "[.long]") {
+TEST_CASE("SmolLM2, all prompts: float32 arithmetic gives the float32 text", "[.long]") {
     const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 1);
     if (!rows.empty()) compare_free_running(kSmolLm2, rows);
 }
 
-TEST_CASE("Gemma 3: int16 arithmetic keeps to the float32 text, some prompts") {
+TEST_CASE("SmolLM2, all prompts: int8 and bf16 arithmetic within their bounds", "[.long]") {
+    const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 1);
+    if (rows.empty()) return;
+    compare_teacher_forced(kSmolLm2, kInt8, rows);
+    compare_teacher_forced(kSmolLm2, kBf16, rows);
+}
+
+TEST_CASE("Gemma 3, some prompts: int16 arithmetic keeps to the float32 text") {
     const std::vector<TruthRow> rows = truth_rows(kGemma3, 7, 100);
-    if (!rows.empty()) compare_teacher_forced(kGemma3, rows);
+    if (!rows.empty()) compare_teacher_forced(kGemma3, kInt16, rows);
 }
 
-TEST_CASE("Gemma 3: int16 arithmetic keeps to the float32 text, all prompts", "[.long]") {
+TEST_CASE("Gemma 3, all prompts: int16, int8 and bf16 arithmetic within their bounds", "[.long]") {
     const std::vector<TruthRow> rows = truth_rows(kGemma3, 1);
-    if (!rows.empty()) compare_teacher_forced(kGemma3, rows);
+    if (rows.empty()) return;
+    compare_teacher_forced(kGemma3, kInt16, rows);
+    compare_teacher_forced(kGemma3, kGemmaInt8, rows);
+    compare_teacher_forced(kGemma3, kBf16, rows);
 }
 
-TEST_CASE("Gemma 3: float32 arithmetic gives the float32 text, all prompts", "[.long]") {
+TEST_CASE("Gemma 3, all prompts: float32 arithmetic gives the float32 text", "[.long]") {
     const std::vector<TruthRow> rows = truth_rows(kGemma3, 1);
     if (!rows.empty()) compare_free_running(kGemma3, rows);
 }

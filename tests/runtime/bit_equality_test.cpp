@@ -209,7 +209,7 @@ test::SyntheticShape shape() {
 TEST_CASE("synthetic model: the same bits however a request is run") {
     const test::TemporaryFolder folder;
     const std::string path = folder.write("model.gguf", test::synthetic_gguf(test::SyntheticModel(shape())));
-    for (const char* activations : {"int16", "float32"}) {
+    for (const char* activations : {"int16", "float32", "int8", "bf16"}) {
         check({path, activations, test::kSyntheticTokens, 512, 24, 300, 150}, 1);
     }
     check_penalties({path, "int16", test::kSyntheticTokens, 512, 0, 100, 40});
