@@ -168,6 +168,12 @@ TensorMap gguf_tensors(std::span<const GgufFile> files) {
     return tensors;
 }
 
+Result<ModelConfig> read_model_config(const GgufFile& file) { return read_model_config(file, gguf_tensors({&file, 1})); }
+
+Result<ModelTensors> bind_tensors(const GgufFile& file, const ModelConfig& config) {
+    return bind_tensors(gguf_tensors({&file, 1}), TensorNaming::gguf, file.path(), config);
+}
+
 Result<std::unique_ptr<ModelFile>> open_gguf_model(const std::string& path) {
     auto file = std::make_unique<GgufModelFile>(path);
     if (auto error = file->read()) return *error;

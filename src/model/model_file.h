@@ -55,6 +55,9 @@ Result<std::unique_ptr<ModelFile>> open_model_folder(const std::string& path);
 TensorMap gguf_tensors(std::span<const GgufFile> files);
 /// The shape of the network from the first file's keys and the model's tensors. Errors name the key.
 Result<ModelConfig> read_model_config(const GgufFile& file, const TensorMap& tensors);
+/// The same, and bind_tensors, of a model in one file.
+Result<ModelConfig> read_model_config(const GgufFile& file);
+Result<ModelTensors> bind_tensors(const GgufFile& file, const ModelConfig& config);
 /// tokenizer.ggml.* keys.
 Result<TokenizerSpec> read_tokenizer_spec(const GgufFile& file);
 

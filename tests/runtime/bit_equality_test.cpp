@@ -171,7 +171,7 @@ void check(const Subject& subject, uint64_t seed) {
     }
     {
         INFO("together in too little memory");
-        const std::string budget = tight_budget(subject, 1.2);
+        const std::string budget = tight_budget(subject, 1.1);
         Host host(settings(subject, {"device.threads=1", "scheduler.pipeline_depth=1", "kv.prefix_cache=false", budget}));
         const std::vector<Answer> squeezed = run_together(host, requests, seed + 3);
         compare(squeezed, alone);
@@ -196,10 +196,10 @@ void check_penalties(const Subject& subject) {
 /// Few weights and much KV, so that memory in whole MiB can be short.
 test::SyntheticShape shape() {
     test::SyntheticShape s;
-    s.layers = 3;
+    s.layers = 2;
     s.heads = 8;
     s.kv_heads = 4;
-    s.head_dim = 64;
+    s.head_dim = 128;
     s.context = 512;
     return s;
 }
@@ -210,9 +210,9 @@ TEST_CASE("synthetic model: the same bits however a request is run") {
     const test::TemporaryFolder folder;
     const std::string path = folder.write("model.gguf", test::synthetic_gguf(test::SyntheticModel(shape())));
     for (const char* activations : {"int16", "float32", "int8", "bf16"}) {
-        check({path, activations, test::kSyntheticTokens, 512, 24, 300, 150}, 1);
+        check({path, activations, test::kSyntheticTokens, 256, 14, 130, 120}, 1);
     }
-    check_penalties({path, "int16", test::kSyntheticTokens, 512, 0, 100, 40});
+    check_penalties({path, "int16", test::kSyntheticTokens, 256, 0, 100, 20});
 }
 
 TEST_CASE("synthetic model: the same bits over many seeds", "[.long]") {

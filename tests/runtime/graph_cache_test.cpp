@@ -18,8 +18,8 @@ public:
     [[nodiscard]] const ModelConfig& config() const override { return config_; }
     [[nodiscard]] KvLayout kv_layout(DType, int32_t, int32_t) const override { return {}; }
     [[nodiscard]] size_t weight_bytes() const override { return 0; }
-    [[nodiscard]] size_t workspace_bytes(const StepCapacity&) const override { return 0; }
-    [[nodiscard]] int32_t max_work(const StepCapacity&, int32_t) const override { return 0; }
+    [[nodiscard]] size_t workspace_bytes(const StepCapacity&, const KvLayout&) const override { return 0; }
+    [[nodiscard]] int32_t max_work(const StepCapacity&, const KvLayout&, int32_t) const override { return 0; }
     [[nodiscard]] ModelCosts costs() const override { return {}; }
     Status bind(const StepBuffers&) override { return {}; }
     Status plan(const StepView&, const StepCapacity&) const override { return {}; }

@@ -23,7 +23,9 @@ public:
         return kv;
     }
     [[nodiscard]] size_t weight_bytes() const override { return weight_bytes_; }
-    [[nodiscard]] size_t workspace_bytes(const StepCapacity& c, const KvLayout&) const override { return static_cast<size_t>(c.max_rows) * 4096; }
+    [[nodiscard]] size_t workspace_bytes(const StepCapacity& c, const KvLayout&) const override {
+        return static_cast<size_t>(c.max_rows) * 4096;
+    }
     [[nodiscard]] int32_t max_work(const StepCapacity&, const KvLayout&, int32_t) const override { return 1; }
     [[nodiscard]] ModelCosts costs() const override { return {}; }
     Status bind(const StepBuffers&) override { return {}; }
