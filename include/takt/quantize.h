@@ -19,8 +19,9 @@ struct QuantizeReport {
     int64_t bytes_in = 0, bytes_out = 0;   ///< of all tensors
 };
 
-/// Writes a copy of the GGUF model `in` to `out` with its matrices in `format`: q8_0, q4_0, q4_1, q4_k or q6_k. `on_tensor` is called
-/// on the caller's thread, once a tensor, in file order. `out` appears only when it is whole.
+/// Writes a copy of the model `in` to `out` with its matrices in `format`: q8_0, q4_0, q4_1, q4_k or q6_k of a GGUF file (`out` appears
+/// only when it is whole); w8, w4g128 or w3g128 of a Hugging Face folder, in GPTQ layout (`out` is a new or empty folder). `on_tensor`
+/// is called on the caller's thread, once a tensor, in file order.
 /// @throws config_error for a format that is not available, load_error with the file's name otherwise.
 QuantizeReport quantize(const std::string& in, const std::string& out, const std::string& format,
                         const std::function<void(const QuantizedTensorReport&)>& on_tensor = {});

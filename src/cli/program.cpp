@@ -96,7 +96,7 @@ void add_quantize(CLI::App& program, QuantizeOptions& options, Choice& choice) {
     CLI::App& app = *program.add_subcommand("quantize", "write a quantised copy of a model");
     app.add_option("IN", options.input, "model to read")->required();
     app.add_option("OUT", options.output, "model to write")->required();
-    app.add_option("--format", options.format, "GGUF: q8_0, q4_0, q4_1, q4_k, q6_k")->required();
+    app.add_option("--format", options.format, "GGUF: q8_0, q4_0, q4_1, q4_k, q6_k; folders: w8, w4g128, w3g128")->required();
     app.callback([&] { choice.command = [&] { return quantize(options); }; });
 }
 

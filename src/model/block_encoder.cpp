@@ -32,9 +32,10 @@ int nearest(float v, int low, int high) {
 float quotient(float v, float scale) { return scale != 0.0f ? v / scale : 0.0f; }
 
 /// The scale of quants in [-levels, levels - 1] with the least squared error among the candidates. The weight farthest from zero
-/// lies on the side that has one level more.
-float fit_symmetric(const float* x, int n, int levels) {
-    const float farthest = *std::max_element(x, x + n, [](float a, float b) { return std::abs(a) < std::abs(b); });
+/// lies on the side that has one level more, unless the scale must be positive.
+float fit_symmetric(const float* x, int n, int levels, bool is_positive = false) {
+    float farthest = *std::max_element(x, x + n, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    if (is_positive) farthest = -std::abs(farthest);
     if (farthest == 0.0f) return 0.0f;
     float best = farthest / static_cast<float>(-levels);
     double best_gain = -1;
@@ -203,6 +204,8 @@ Encoder encoder_of(DType type) {
 }  // namespace
 
 bool can_encode(DType type) { return encoder_of(type) != nullptr; }
+
+float fit_symmetric_scale(const float* weights, int count, int levels) { return fit_symmetric(weights, count, levels, true); }
 
 void encode_blocks(DType type, const float* weights, int64_t count, uint8_t* out) {
     static_assert(dtype_info(DType::q4_k).block_elements == kSuper && dtype_info(DType::q6_k).block_elements == kSuper);

@@ -14,4 +14,7 @@ bool can_encode(DType type);
 /// `count` weights, a whole number of blocks of `type`, to dtype_bytes(type, count) bytes.
 void encode_blocks(DType type, const float* weights, int64_t count, uint8_t* out);
 
+/// The positive scale of quants in [-levels, levels - 1] with the least squared error over `count` weights among the candidates.
+float fit_symmetric_scale(const float* weights, int count, int levels);
+
 }  // namespace takt

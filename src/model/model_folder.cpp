@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <set>
 
 #include "model/architecture.h"
+#include "model/gptq.h"
 #include "model/model_file.h"
 #include "model/tokenizer_json.h"
 
@@ -74,6 +76,7 @@ public:
                 tensor_bytes_ += t.tensor.bytes();
             }
         }
+        if (auto error = unpack_gptq(tensors)) return *error;
         Result<ModelTensors> bound = bind_tensors(tensors, TensorNaming::folder, path_, config_);
         if (!bound) return Error{bound.error()};
         tensors_ = std::move(bound).value();
@@ -81,6 +84,32 @@ public:
     }
 
 private:
+    /// Puts a matrix in blocks in the place of each group of packed tensors.
+    std::optional<Error> unpack_gptq(TensorMap& tensors) {
+        Result<std::optional<GptqConfig>> config = parse_file(path_ + "/config.json", parse_gptq_config);
+        if (!config) return Error{config.error()};
+        if (!config.value()) return std::nullopt;
+        static constexpr std::string_view kSuffix = ".qweight";
+        std::vector<std::string> stems;
+        for (const auto& [name, tensor] : tensors) {
+            if (name.ends_with(kSuffix)) stems.emplace_back(name.substr(0, name.size() - kSuffix.size()));
+        }
+        const auto take = [&](const std::string& name) {
+            const auto at = tensors.find(name);
+            const HostTensor found = at == tensors.end() ? HostTensor{} : at->second;
+            if (at != tensors.end()) tensors.erase(at);
+            return found;
+        };
+        for (const std::string& stem : stems) {
+            const GptqTensors packed{take(stem + ".qweight"), take(stem + ".qzeros"), take(stem + ".scales"), take(stem + ".g_idx")};
+            Result<OwnedTensor> matrix = read_gptq(packed, *config.value());
+            if (!matrix) return Error{path_ + ": tensor \"" + stem + "\": " + matrix.error()};
+            unpacked_.emplace_back(stem + ".weight", std::move(matrix).value());
+            tensors.emplace(unpacked_.back().first, unpacked_.back().second.view());
+        }
+        return std::nullopt;
+    }
+
     std::optional<Error> read_template() {
         const std::string config_path = path_ + "/tokenizer_config.json";
         if (exists(config_path)) {
@@ -129,6 +158,7 @@ private:
     }
 
     WeightFiles weights_;
+    std::deque<std::pair<std::string, OwnedTensor>> unpacked_;   // stays in place: tensors and their names point into it
 };
 
 }  // namespace

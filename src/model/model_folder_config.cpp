@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/architecture.h"
+#include "model/gptq.h"
 #include "model/model_folder.h"
 
 namespace takt {
@@ -162,7 +163,6 @@ void refuse_unknown(JsonKeys& keys, const Architecture& architecture) {
     if (keys.flag("mlp_bias", false)) keys.fail("mlp_bias", "not available in this version");
     // Qwen2 has biases always and does not look at this key.
     if (!architecture.qkv_bias && keys.flag("attention_bias", false)) keys.fail("attention_bias", "not available in this version");
-    if (keys.find("quantization_config") != nullptr) keys.fail("quantization_config", "not available in this version");
     if (keys.number("partial_rotary_factor", 1) != 1) keys.fail("partial_rotary_factor", "not available in this version");
 }
 
@@ -202,6 +202,30 @@ Result<ModelConfig> parse_folder_config(std::string_view text) {
     refuse_unknown(keys, *architecture);
     if (!keys.error.empty()) return Error{keys.error};
     return c;
+}
+
+Result<std::optional<GptqConfig>> parse_gptq_config(std::string_view text) {
+    Result<json::object> root = parse_object(text);
+    if (!root) return Error{root.error()};
+    const json::value* found = root.value().if_contains("quantization_config");
+    if (found == nullptr || found->is_null()) return std::optional<GptqConfig>();
+    if (!found->is_object()) return Error{"key \"quantization_config\": an object expected"};
+    JsonKeys keys(found->get_object(), "quantization_config.");
+    const std::string method = keys.text("quant_method");
+    if (method != "gptq") keys.fail("quant_method", "\"" + method + "\" is not available in this version (gptq is)");
+    GptqConfig c;
+    c.bits = keys.integer("bits", 1, 16);
+    c.group_size = keys.integer("group_size", -1, 1 << 24, -1);
+    if (c.bits != 3 && c.bits != 4 && c.bits != 8) keys.fail("bits", std::to_string(c.bits) + " found, 3, 4 or 8 expected");
+    if (c.group_size == 0 || (c.group_size > 0 && c.group_size % 32 != 0)) {
+        keys.fail("group_size", std::to_string(c.group_size) + " found, -1 or a multiple of 32 expected");
+    }
+    if (!keys.flag("sym", true)) keys.fail("sym", "zero points off the middle are not available in this version");
+    if (keys.flag("desc_act", false)) keys.fail("desc_act", "inputs out of order are not available in this version");
+    const std::string layout = keys.text("checkpoint_format", "gptq");
+    if (layout != "gptq") keys.fail("checkpoint_format", "\"" + layout + "\" is not available in this version (gptq is)");
+    if (!keys.error.empty()) return Error{keys.error};
+    return std::optional<GptqConfig>(c);
 }
 
 Result<std::vector<int32_t>> parse_end_token_ids(std::string_view text) {

@@ -173,7 +173,7 @@ Result<DType> quantize_format(const std::string& name) {
         if (name == f.name) return f.type;
         known += std::string(known.empty() ? "" : ", ") + f.name;
     }
-    return Error{"format \"" + name + "\" is not available in this version (" + known + " are)"};
+    return Error{"format \"" + name + "\" is not available in this version (" + known + ", w8, w4g128, w3g128 are)"};
 }
 
 Result<QuantizeTotals> quantize_gguf(const std::string& in, const std::string& out_path, DType type,

@@ -1,13 +1,15 @@
-// Quantised copies of GGUF models: every matrix in another block format, all keys and vectors as they were. Streams tensor by tensor:
-// needs memory for a few rows. Pure but for the two files.
+// Quantised copies of models: of GGUF files with every matrix in another block format, of folders in GPTQ layout; keys and vectors as
+// they were. Tensor by tensor: needs memory for one. Pure but for the files.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "kernels/dtype.h"
 #include "kernels/status.h"
+#include "model/gptq.h"
 
 namespace takt {
 
@@ -32,5 +34,13 @@ Result<DType> quantize_format(const std::string& name);
 /// 256-blocks, q4_1 stands in for q4_k and q8_0 for q6_k. `on_tensor` is called once a tensor, on the caller's thread.
 Result<QuantizeTotals> quantize_gguf(const std::string& in, const std::string& out, DType format,
                                      const std::function<void(const QuantizedTensor&)>& on_tensor);
+
+/// The GPTQ layout of a format's name: w8 (one scale a row), w4g128, w3g128; empty for another name.
+std::optional<GptqConfig> gptq_format(const std::string& name);
+
+/// Writes a copy of the Hugging Face folder `in` to the folder `out`, which must not exist or be empty: the layers' matrices in GPTQ layout
+/// in one model.safetensors, everything else as it was. `on_tensor` as above; `to` is q4_0 or q8_0, which the copy is read as.
+Result<QuantizeTotals> quantize_folder(const std::string& in, const std::string& out, const GptqConfig& format,
+                                       const std::function<void(const QuantizedTensor&)>& on_tensor);
 
 }  // namespace takt

@@ -22,7 +22,7 @@ struct FileType {
 
 constexpr FileType kFileTypes[] = {
     {"F32", DType::f32},     {"F16", DType::f16},     {"BF16", DType::bf16},       {"F64", std::nullopt},
-    {"I64", std::nullopt},   {"I32", std::nullopt},   {"I16", std::nullopt},       {"I8", std::nullopt},
+    {"I64", std::nullopt},   {"I32", DType::i32},     {"I16", std::nullopt},       {"I8", std::nullopt},
     {"U64", std::nullopt},   {"U32", std::nullopt},   {"U16", std::nullopt},       {"U8", std::nullopt},
     {"BOOL", std::nullopt},  {"F8_E4M3", std::nullopt}, {"F8_E5M2", std::nullopt}, {"F8_E8M0", std::nullopt},
 };
@@ -61,7 +61,7 @@ private:
         const std::string name(type->get_string());
         for (const FileType& known : kFileTypes) {
             if (name != known.name) continue;
-            if (!known.type) return fail("type " + name + " is not available in this version (F32, F16 and BF16 are)");
+            if (!known.type) return fail("type " + name + " is not available in this version (F32, F16, BF16 and I32 are)");
             out.tensor.type = *known.type;
             return true;
         }

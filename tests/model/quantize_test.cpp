@@ -137,8 +137,8 @@ TEST_CASE("rows that are no whole 256-block take the stand-in, and split models 
 
 TEST_CASE("an unknown format and a path that cannot be written are refused") {
     CHECK(quantize_format("q4_k").value() == DType::q4_k);
-    CHECK(quantize_format("w4g128").error() ==
-          "format \"w4g128\" is not available in this version (q8_0, q4_0, q4_1, q4_k, q6_k are)");
+    CHECK(quantize_format("q2_k").error() ==
+          "format \"q2_k\" is not available in this version (q8_0, q4_0, q4_1, q4_k, q6_k, w8, w4g128, w3g128 are)");
     const TemporaryFolder folder;
     const std::string in = folder.write("in.gguf", synthetic_gguf(SyntheticModel(float_shape())));
     CHECK(quantize_gguf(in, folder.file("absent/out.gguf"), DType::q8_0, {}).error().find("absent/out.gguf: cannot be written") !=

@@ -172,7 +172,6 @@ TEST_CASE("config.json: what would change the result is refused by name") {
     CHECK(config_error("llama", "attention_bias", true) == "key \"attention_bias\": not available in this version");
     CHECK(config_error("qwen2", "attention_bias", true) == "accepted");
     CHECK(config_error("llama", "mlp_bias", true) == "key \"mlp_bias\": not available in this version");
-    CHECK(config_error("llama", "quantization_config", json::object()) == "key \"quantization_config\": not available in this version");
     CHECK(config_error("llama", "hidden_size", "64") == "key \"hidden_size\": \"64\" found, 32 to 16777216 expected");
     CHECK(config_error("llama", "num_hidden_layers", nullptr) == "key \"num_hidden_layers\": is missing");
     CHECK(config_error("llama", "num_key_value_heads", 3) == "num_attention_heads is no multiple of num_key_value_heads");

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tokenizer.h"
 #include "model_driver.h"
 
 using namespace takt;
@@ -41,7 +42,7 @@ constexpr Rule kInt8{CpuArithmetic::int8, "int8", 0.5, 0.04, 0.03, 0.3, kAny};
 constexpr Rule kGemmaInt8{CpuArithmetic::int8, "int8", 1.5, 0.04, 0.03, 0.3, kAny};
 
 struct TruthRow {
-    std::string id;
+    std::string id, text;
     std::vector<int32_t> prompt, ids;
     std::vector<double> margins, logprobs;
     std::vector<std::pair<int32_t, double>> top;   // at the last prompt position
@@ -68,6 +69,8 @@ std::vector<TruthRow> truth_rows(const Subject& subject, size_t stride, size_t m
         const boost::json::value v = boost::json::parse(line);
         TruthRow row;
         row.id = v.at("id").as_string().c_str();
+        const char* text = v.as_object().contains("prompt") ? "prompt" : "rendered";
+        row.text = std::string(v.at(text).as_string());
         row.prompt = numbers<int32_t>(v.at("prompt_ids"));
         if (row.prompt.size() > max_prompt) continue;
         row.ids = numbers<int32_t>(v.at("f32_ids"));
@@ -170,6 +173,23 @@ void compare_free_running(const Subject& subject, const std::vector<TruthRow>& r
 }
 
 }  // namespace
+
+TEST_CASE("the files' own tokenizers give the reference's ids for every prompt") {
+    for (const Subject* subject : {&kSmolLm2, &kGemma3}) {
+        const std::vector<TruthRow> rows = truth_rows(*subject, 1);
+        if (rows.empty()) continue;
+        const auto file = ModelFile::open(subject->model);
+        REQUIRE(file.ok());
+        const auto tokenizer = make_tokenizer(file.value()->tokenizer_spec().value());
+        REQUIRE(tokenizer.ok());
+        for (const TruthRow& row : rows) {
+            INFO(row.id);
+            EncodeOptions options;
+            options.parse_special = true;
+            CHECK(tokenizer.value().encode(row.text, options) == row.prompt);
+        }
+    }
+}
 
 TEST_CASE("SmolLM2, some prompts: int16 arithmetic keeps to the float32 text") {
     const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 6, 100);
