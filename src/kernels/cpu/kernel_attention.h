@@ -68,7 +68,7 @@ TAKT_LANES Lanes load_kv(DType type, const uint8_t* row, int d) {
 }
 
 /// Fetches row t of the next tile: blocks lie anywhere, so the hardware does not foresee them. A row at a time between the loads of
-/// this tile, so that the misses neither block those nor come late.
+/// this tile, so that the misses neither block those nor come late (into L2: two times faster than into L1).
 TAKT_LANES void prefetch_next(const AttentionJob& j, const TileRows& rows, const uint8_t* layer, int t) {
     if (t + kTilePositions >= rows.count) return;
     const uint8_t* row = layer + rows.offset[t + kTilePositions];
@@ -84,19 +84,27 @@ void load_values(const AttentionJob& j, const TileRows& rows, int count, float* 
     }
 }
 
+/// 16 dimensions from `d` on of the tile's positions [t, t + 16), a dimension a vector. Positions from `count` on are zeros.
+TAKT_LANES void load_key_columns(const AttentionJob& j, const TileRows& rows, int count, int t, int d, Lanes* columns) {
+    Lanes block[16];
+    if (t + 16 <= count) {
+        repeat<16>([&](auto i) TAKT_INLINE { block[i] = load_kv(j.type, j.layer + rows.offset[t + i], d); });
+    } else {
+        repeat<16>([&](auto i) TAKT_INLINE {
+            block[i] = t + i < count ? load_kv(j.type, j.layer + rows.offset[t + i], d) : zero();
+        });
+    }
+    transpose(block, columns);
+}
+
 /// K of the tile's first `count` positions as float32, transposed: out[dimension][64]. The others are zeros.
 void load_keys(const AttentionJob& j, const TileRows& rows, int count, float* out) {
-    alignas(64) static constexpr uint8_t kZeros[kMaxHeadDim * sizeof(float)] = {};
     for (int t = 0; t < kTilePositions; t += 16) {
-        const uint8_t* from[16];
-        for (int i = 0; i < 16; ++i) {
-            from[i] = t + i < count ? j.layer + rows.offset[t + i] : kZeros;
-            prefetch_next(j, rows, j.layer, t + i);
-        }
+        for (int i = 0; i < 16; ++i) prefetch_next(j, rows, j.layer, t + i);
         for (int d = 0; d < j.head_dim; d += 16) {
-            Lanes block[16];
-            repeat<16>([&](auto i) TAKT_INLINE { block[i] = load_kv(j.type, from[i], d); });
-            store_transposed(block, out + d * kTilePositions + t, kTilePositions);
+            Lanes columns[16];
+            load_key_columns(j, rows, count, t, d, columns);
+            repeat<16>([&](auto i) TAKT_INLINE { store(out + (d + i) * kTilePositions + t, columns[i]); });
         }
     }
 }
@@ -159,9 +167,10 @@ struct TileQuery {
     float correction;
 };
 
-/// acc = acc * correction + weights x values for kQueries queries and kLanes x 16 dimensions. Weights outside a query's range are 0.
-template <int kQueries, int kLanes>
-TAKT_LANES void weigh_values(const TileQuery* queries, int d, const float* values, int dims, int low, int high) {
+/// acc = acc * correction + weights x values for kQueries queries and kLanes x 16 dimensions from `d` on. row(t, d) gives the address
+/// of a position's values, read(row, i) 16 of them. Weights outside a query's range are 0.
+template <int kQueries, int kLanes, class Row, class Read>
+TAKT_LANES void weigh_values(const TileQuery* queries, int d, const Row& row, const Read& read, int low, int high) {
     Lanes a[kQueries][kLanes];
     repeat<kQueries>([&](auto i) TAKT_INLINE {
         const Lanes correction = broadcast(queries[i].correction);
@@ -170,9 +179,9 @@ TAKT_LANES void weigh_values(const TileQuery* queries, int d, const float* value
     const float* weights[kQueries];
     repeat<kQueries>([&](auto i) TAKT_INLINE { weights[i] = queries[i].scores; });
     for (int t = low; t < high; ++t) {
-        const float* row = values + t * dims + d;
+        const auto* from = row(t, d);
         Lanes v[kLanes];
-        repeat<kLanes>([&](auto l) TAKT_INLINE { v[l] = load(row + l * 16); });
+        repeat<kLanes>([&](auto l) TAKT_INLINE { v[l] = read(from, l * 16); });
         repeat<kQueries>([&](auto i) TAKT_INLINE {
             const Lanes p = broadcast(weights[i][t]);
             repeat<kLanes>([&](auto l) TAKT_INLINE { a[i][l] = fma(p, v[l], a[i][l]); });
@@ -194,13 +203,50 @@ void score_some(const TileQuery* queries, const float* keys, int dims) {
     score_queries<kQueries>(q, keys, dims, scores);
 }
 
+/// The same scores straight from the cache, where no other queries share the transposed keys.
+template <int kQueries>
+void score_few(const AttentionJob& j, const TileRows& rows, int count, const TileQuery* queries) {
+    for (int t = 0; t < kTilePositions; t += 16) {
+        Lanes s[kQueries];
+        repeat<kQueries>([&](auto i) TAKT_INLINE { s[i] = zero(); });
+        for (int i = 0; i < 16; ++i) prefetch_next(j, rows, j.layer, t + i);
+        for (int d = 0; d < (t < count ? j.head_dim : 0); d += 16) {
+            Lanes columns[16];
+            load_key_columns(j, rows, count, t, d, columns);
+            repeat<16>([&](auto c) TAKT_INLINE {
+                repeat<kQueries>([&](auto i) TAKT_INLINE { s[i] = fma(broadcast(queries[i].q[d + c]), columns[c], s[i]); });
+            });
+        }
+        repeat<kQueries>([&](auto i) TAKT_INLINE { store(queries[i].scores + t, s[i]); });
+    }
+}
+
 template <int kQueries>
 void weigh_some(const TileQuery* queries, const float* values, int dims, int low, int high) {
+    const auto row = [&](int t, int d) { return values + t * dims + d; };
+    const auto read = [](const float* p, int d) { return load(p + d); };
     int d = 0;
     for (; d + kValueLanes * 16 <= dims; d += kValueLanes * 16) {
-        weigh_values<kQueries, kValueLanes>(queries, d, values, dims, low, high);
+        weigh_values<kQueries, kValueLanes>(queries, d, row, read, low, high);
     }
-    for (; d < dims; d += 16) weigh_values<kQueries, 1>(queries, d, values, dims, low, high);
+    for (; d < dims; d += 16) weigh_values<kQueries, 1>(queries, d, row, read, low, high);
+}
+
+/// The same straight from the cache.
+template <int kQueries>
+void weigh_few(const AttentionJob& j, const TileRows& rows, const TileQuery* queries, int low, int high) {
+    for (int t = 0; t < kTilePositions; ++t) prefetch_next(j, rows, j.layer_v, t);
+    const auto row = [&](int t, int d) { return j.layer_v + rows.offset[t] + static_cast<size_t>(d) * dtype_bytes(j.type, 1); };
+    const auto weigh = [&](const auto& read) TAKT_INLINE {
+        int d = 0;
+        for (; d + kValueLanes * 16 <= j.head_dim; d += kValueLanes * 16) {
+            weigh_values<kQueries, kValueLanes>(queries, d, row, read, low, high);
+        }
+        for (; d < j.head_dim; d += 16) weigh_values<kQueries, 1>(queries, d, row, read, low, high);
+    };
+    if (j.type == DType::f16) return weigh([](const uint8_t* p, int d) { return load_f16(p + 2 * d); });
+    if (j.type == DType::bf16) return weigh([](const uint8_t* p, int d) { return load_bf16(p + 2 * d); });
+    weigh([](const uint8_t* p, int d) { return load(reinterpret_cast<const float*>(p) + d); });
 }
 
 /// body(integral_constant queries at once, first query) over `count` queries.
@@ -260,15 +306,20 @@ void attend_tile(const AttentionJob& j, int tile, const AttentionScratch& scratc
     }
     if (num_seen == 0) return;
     const TileRows rows(j, tile);
-    load_keys(j, rows, count, scratch.keys);
-    in_batches(num_seen, [&](auto batch, int i) { score_some<decltype(batch)::value>(queries + i, scratch.keys, dims); });
+    const bool few = num_seen <= kQueriesPerPass;
+    if (!few) load_keys(j, rows, count, scratch.keys);
+    in_batches(num_seen, [&](auto batch, int i) {
+        constexpr int n = decltype(batch)::value;
+        few ? score_few<n>(j, rows, count, queries + i) : score_some<n>(queries + i, scratch.keys, dims);
+    });
     for (int i = 0; i < num_seen; ++i) {
         const Range& r = ranges[i];
         queries[i].correction = soften(j, r.low, r.high, scratch.chunk(r.query, dims), queries[i].scores);
     }
-    load_values(j, rows, count, scratch.values);
+    if (!few) load_values(j, rows, count, scratch.values);
     in_batches(num_seen, [&](auto batch, int i) {
-        weigh_some<decltype(batch)::value>(queries + i, scratch.values, dims, lowest, highest);
+        constexpr int n = decltype(batch)::value;
+        few ? weigh_few<n>(j, rows, queries + i, lowest, highest) : weigh_some<n>(queries + i, scratch.values, dims, lowest, highest);
     });
 }
 

@@ -111,7 +111,7 @@ TAKT_LANES float reduce_max(Lanes v) {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 
-TAKT_LANES void store_transposed_8x8(const __m256* r, float* out, int stride) {
+TAKT_LANES void transpose_8x8(const __m256* r, __m256* out) {
     __m256 t[8];
     for (int i = 0; i < 8; i += 4) {
         const __m256 p = _mm256_unpacklo_ps(r[i], r[i + 1]), q = _mm256_unpackhi_ps(r[i], r[i + 1]);
@@ -122,20 +122,21 @@ TAKT_LANES void store_transposed_8x8(const __m256* r, float* out, int stride) {
         t[i + 3] = _mm256_shuffle_ps(q, v, 0xee);
     }
     for (int i = 0; i < 4; ++i) {
-        _mm256_storeu_ps(out + i * stride, _mm256_permute2f128_ps(t[i], t[4 + i], 0x20));
-        _mm256_storeu_ps(out + (4 + i) * stride, _mm256_permute2f128_ps(t[i], t[4 + i], 0x31));
+        out[i] = _mm256_permute2f128_ps(t[i], t[4 + i], 0x20);
+        out[4 + i] = _mm256_permute2f128_ps(t[i], t[4 + i], 0x31);
     }
 }
-/// out[i * stride + k] = rows[k][i] for 16 x 16 floats.
-TAKT_LANES void store_transposed(const Lanes* rows, float* out, int stride) {
+/// columns[i][k] = rows[k][i] for 16 x 16 floats.
+TAKT_LANES void transpose(const Lanes* rows, Lanes* columns) {
     for (int k = 0; k < 16; k += 8) {
-        __m256 low[8], high[8];
+        __m256 low[8], high[8], out[16];
         for (int i = 0; i < 8; ++i) {
             low[i] = rows[k + i].a;
             high[i] = rows[k + i].b;
         }
-        store_transposed_8x8(low, out + k, stride);
-        store_transposed_8x8(high, out + 8 * stride + k, stride);
+        transpose_8x8(low, out);
+        transpose_8x8(high, out + 8);
+        for (int i = 0; i < 16; ++i) (k == 0 ? columns[i].a : columns[i].b) = out[i];
     }
 }
 
@@ -225,7 +226,8 @@ TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) {
     asm("" : "+x"(r.a), "+x"(r.b));
     return r;
 }
-TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+/// Into the L2 cache: misses of the L1 cache are few at a time, and the loads need them.
+TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace
 }  // namespace takt::cpu

@@ -78,8 +78,8 @@ TAKT_LANES float reduce_max(Lanes a) {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 
-/// out[i * stride + k] = rows[k][i] for 16 x 16 floats.
-TAKT_LANES void store_transposed(const Lanes* rows, float* out, int stride) {
+/// columns[i][k] = rows[k][i] for 16 x 16 floats.
+TAKT_LANES void transpose(const Lanes* rows, Lanes* columns) {
     __m512 a[16], b[16];
     for (int i = 0; i < 16; i += 4) {   // 4 x 4 inside each 128-bit part
         const __m512 p = _mm512_unpacklo_ps(rows[i].v, rows[i + 1].v), q = _mm512_unpackhi_ps(rows[i].v, rows[i + 1].v);
@@ -96,10 +96,10 @@ TAKT_LANES void store_transposed(const Lanes* rows, float* out, int stride) {
         b[12 + i] = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0xee);
     }
     for (int i = 0; i < 4; ++i) {
-        _mm512_storeu_ps(out + i * stride, _mm512_shuffle_f32x4(b[i], b[8 + i], 0x88));
-        _mm512_storeu_ps(out + (4 + i) * stride, _mm512_shuffle_f32x4(b[i], b[8 + i], 0xdd));
-        _mm512_storeu_ps(out + (8 + i) * stride, _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0x88));
-        _mm512_storeu_ps(out + (12 + i) * stride, _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0xdd));
+        columns[i].v = _mm512_shuffle_f32x4(b[i], b[8 + i], 0x88);
+        columns[4 + i].v = _mm512_shuffle_f32x4(b[i], b[8 + i], 0xdd);
+        columns[8 + i].v = _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0x88);
+        columns[12 + i].v = _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0xdd);
     }
 }
 
@@ -177,7 +177,8 @@ TAKT_LANES Ints dot_quads(Ints acc, Ints w, const void* x) {
 }
 TAKT_LANES Ints shift_left_8(Ints a) { return {_mm512_slli_epi32(a.v, 8)}; }
 
-TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+/// Into the L2 cache: misses of the L1 cache are few at a time, and the loads need them.
+TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace
 }  // namespace takt::cpu

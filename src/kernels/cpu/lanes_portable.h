@@ -122,10 +122,10 @@ TAKT_LANES void load_nibbles(const void* p, Lanes& low, Lanes& high) {
     high = map([&](int i) { return static_cast<float>(q[i] >> 4); });
 }
 
-/// out[i * stride + k] = rows[k][i] for 16 x 16 floats.
-TAKT_LANES void store_transposed(const Lanes* rows, float* out, int stride) {
+/// columns[i][k] = rows[k][i] for 16 x 16 floats.
+TAKT_LANES void transpose(const Lanes* rows, Lanes* columns) {
     for (int i = 0; i < 16; i++) {
-        for (int k = 0; k < 16; k++) out[i * stride + k] = rows[k].v[i];
+        for (int k = 0; k < 16; k++) columns[i].v[k] = rows[k].v[i];
     }
 }
 
@@ -186,7 +186,7 @@ TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) {
         return acc.v[i] + low + high;
     });
 }
-TAKT_LANES void prefetch(const void* p) { __builtin_prefetch(p); }
+TAKT_LANES void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 }  // namespace
 }  // namespace takt::cpu
