@@ -123,14 +123,14 @@ def figure_idle(build):
 
 def figure_stalled(build):
     """Tokens a second of 63 readers with and without a client that never reads, in turns."""
-    arguments = ("--connections", 63, "--max-tokens", 8000)
+    arguments = ("--connections", 63, "--max-tokens", 30000)
     with Server(build, "device.kind=sim", "sim.scale=0") as server:
         alone, beside = [], []
         for _ in range(5):
             alone.append(reader(build, "--port", server.port, *arguments)["tokens_per_s"])
             stalled = stream_socket(server.port)
             stalled.sendall(frame(type="generate", id="a", tokens=[65], max_tokens=1000000, ignore_eos=True, temperature=0))
-            time.sleep(0.3)
+            time.sleep(3)      # until the kernel's buffers are full and it is paused
             beside.append(reader(build, "--port", server.port, *arguments)["tokens_per_s"])
             stalled.close()
             time.sleep(0.1)

@@ -6,12 +6,14 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <takt/engine.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
@@ -136,6 +138,41 @@ double quantile(std::vector<double> values, double q) {
     return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
 }
 
+// The floor: from a write to an eventfd to a thread that slept on it being awake; two such wakings lie in every token's way
+// at most, the engine's and the server's.
+double wake_p50_us() {
+    const int event = ::eventfd(0, 0);
+    const int poll = ::epoll_create1(0);
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    ::epoll_ctl(poll, EPOLL_CTL_ADD, event, &interest);
+    std::vector<double> out;
+    std::atomic<std::uint64_t> sent{0};
+    std::atomic<int> num_seen{0};
+    constexpr int kRounds = 200;
+    std::thread sleeper([&] {
+        for (int i = 0; i < kRounds; ++i) {
+            epoll_event ready{};
+            ::epoll_wait(poll, &ready, 1, -1);
+            out.push_back(static_cast<double>(now_ns() - sent.load()) / 1e3);
+            std::uint64_t value = 0;
+            if (::read(event, &value, sizeof(value)) != sizeof(value)) break;
+            num_seen.store(i + 1);
+        }
+    });
+    for (int i = 0; i < kRounds; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        while (num_seen.load() < i) std::this_thread::yield();
+        const std::uint64_t one = 1;
+        sent.store(now_ns());
+        if (::write(event, &one, sizeof(one)) != sizeof(one)) break;
+    }
+    sleeper.join();
+    ::close(event);
+    ::close(poll);
+    return quantile(out, 0.5);
+}
+
 // Of each step that sampled for every stream: how long after its end its first and its last frame were sent.
 void print(const std::vector<takt::StepRecord>& steps, const std::vector<std::uint64_t>& reads, int streams) {
     std::vector<double> seen, first, last;
@@ -153,7 +190,7 @@ void print(const std::vector<takt::StepRecord>& steps, const std::vector<std::ui
     for (const auto& [name, values] : columns) {
         std::printf(",\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f", name, quantile(*values, 0.5), name, quantile(*values, 0.99));
     }
-    std::printf("}\n");
+    std::printf(",\"floor_wake_p50_us\":%.1f}\n", wake_p50_us());
 }
 
 void measure(const takt::server::Server& server, int streams, int tokens) {

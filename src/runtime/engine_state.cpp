@@ -154,12 +154,12 @@ void EngineState::idle() {
     if (stopping_) wake = std::min(wake.value_or(UINT64_MAX), clock_.now_ns() + 1'000'000);
     const std::optional<uint64_t> end = core_->predicted_end_ns();
     if (!end || core_->device_failed() || has_wakeup_) return wait_until(wake);
-    if (const auto completion = loaded_->device->next_completion_ns()) {
-        return wait_until(std::min(wake.value_or(UINT64_MAX), *completion));
-    }
     const uint64_t now = clock_.now_ns();
-    if (config_.device.wait == "block") return wait_until(std::min(wake.value_or(UINT64_MAX), now + 50'000));
-    const uint64_t spin_from = *end > loaded_->core_options.wake_margin_ns ? *end - loaded_->core_options.wake_margin_ns : 0;
+    // A device that knows when its next completion comes says so; else the plan's prediction stands in.
+    const std::optional<uint64_t> completion = loaded_->device->next_completion_ns();
+    if (config_.device.wait == "block") return wait_until(std::min(wake.value_or(UINT64_MAX), completion.value_or(now + 50'000)));
+    const uint64_t due = completion.value_or(*end);
+    const uint64_t spin_from = due > loaded_->core_options.wake_margin_ns ? due - loaded_->core_options.wake_margin_ns : 0;
     if (config_.device.wait == "spin" || now >= spin_from) return pause_thread();
     wait_until(std::min(wake.value_or(UINT64_MAX), spin_from));
 }
