@@ -118,6 +118,7 @@ void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
 }
 
 void EngineCore::apply(InFlight& step, uint64_t now_ns) {
+    deliveries_.flush();   // the tokens first, then the books and the next plan
     if (failed_) {
         inflight_.pop_front();
         return;

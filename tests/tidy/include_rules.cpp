@@ -79,7 +79,7 @@ const std::vector<Placement>& placements() {
         {std::regex("^boost/beast"), {"src/server", "src/cli", "tests/server", "tests/cli", "bench"}, "Beast"},
         {std::regex("^boost/asio"),
          {"src/server", "src/cli", "src/runtime", "include/takt", "tests/server", "tests/cli", "tests/runtime",
-          "tests/sim", "tests/headers", "bench", "examples"},
+          "tests/sim", "tests/fuzz", "tests/headers", "bench", "examples"},
          "Asio"},
         {std::regex("^boost/json"),
          {"src/server", "src/cli", "src/model", "src/runtime", "include/takt", "tests", "bench", "examples"},
