@@ -60,6 +60,17 @@ def test_an_open_loop_sends_on_time_whatever_the_server_does(known, tmp_path):
     assert point["done"] == 20 and near(point["ttft_ms"]["p50"], TTFT)
 
 
+def test_a_recorded_trace_is_sent_at_its_times(known, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,tenant,input_tokens,output_tokens\n0,a,5,3\n1,b,7,2\n2,a,9,4\n3,a,9,4\n")
+    out = tmp_path / "figures.json"
+    result = bench("--url", known.ws, "--trace", trace, "--time-scale", 4, "--requests", 3, "--json", out)
+    assert result.returncode == 0, result.stderr
+    point = json.loads(out.read_text())["points"][0]
+    assert point["done"] == 3 and point["prefill_tokens"] == 21 and point["output_tokens"] == 9 and point["seconds"] > 0.5
+    assert bench("--url", known.ws, "--trace", tmp_path / "none.csv").returncode == 1
+
+
 def test_refusals_are_counted_by_code(known, tmp_path):
     out = tmp_path / "figures.json"
     result = bench("--url", known.http, "--requests", 3, "--max-tokens", 13, "--json", out)

@@ -1,6 +1,7 @@
 // Arrivals and prompts from a seed. The standard's distributions differ between libraries, so numbers are drawn by hand.
 #include "cli/bench/arrivals.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>
@@ -21,6 +22,8 @@ std::mt19937_64 generator(std::uint64_t seed) {
 constexpr int kFirstId = 35;
 constexpr int kNumIds = 66;
 
+constexpr std::int64_t kMaxTokens = 10'000'000;
+
 }  // namespace
 
 std::vector<BenchArrival> steady_arrivals(int count, double rate, bool poisson, std::uint64_t seed, int prompt_tokens, int max_tokens) {
@@ -35,6 +38,25 @@ std::vector<BenchArrival> steady_arrivals(int count, double rate, bool poisson, 
         arrival.max_tokens = max_tokens;
         out.push_back(arrival);
         at += poisson ? -std::log1p(-uniform(random)) / rate : 1.0 / rate;
+    }
+    return out;
+}
+
+std::vector<BenchArrival> trace_arrivals(const Trace& trace, double time_scale) {
+    const std::vector<TraceArrival>& from = trace.arrivals;
+    std::vector<BenchArrival> out;
+    out.reserve(from.size());
+    for (std::size_t first = 0, end = 0; first < from.size(); first = end) {
+        while (end < from.size() && from[end].at_s == from[first].at_s) ++end;
+        const bool spread = trace.is_batched && end < from.size();
+        const double step = spread ? (from[end].at_s - from[first].at_s) / static_cast<double>(end - first) : 0;
+        for (std::size_t i = first; i < end; ++i) {
+            BenchArrival arrival;
+            arrival.at_s = (from[i].at_s + step * static_cast<double>(i - first)) / time_scale;
+            arrival.prompt_tokens = static_cast<int>(std::clamp<std::int64_t>(from[i].input_tokens, 1, kMaxTokens));
+            arrival.max_tokens = static_cast<int>(std::clamp<std::int64_t>(from[i].output_tokens, 1, kMaxTokens));
+            out.push_back(arrival);
+        }
     }
     return out;
 }

@@ -41,7 +41,6 @@ void check(const BenchOptions& options) {
     for (const int concurrency : options.concurrency) {
         if (concurrency < 1) throw config_error("--concurrency: found " + std::to_string(concurrency) + ", allowed 1 up");
     }
-    if (!options.trace.empty()) throw config_error("--trace: not available in this version");
     if (!options.profile.empty()) throw config_error("--profile: not available in this version");
 }
 
@@ -161,6 +160,14 @@ asio::awaitable<void> Bench::load(std::size_t server, int round, int concurrency
                                                              options_.seed, options_.prompt_tokens, max_tokens);
         while (options_.seconds && !arrivals.empty() && arrivals.back().at_s > *options_.seconds) arrivals.pop_back();
         samples = co_await runner_.open(*clients_[server], arrivals, model);
+    } else if (!options_.trace.empty()) {
+        std::vector<BenchArrival> arrivals = trace_arrivals(read_trace(options_.trace), options_.time_scale);
+        while (options_.seconds && !arrivals.empty() && arrivals.back().at_s > *options_.seconds) arrivals.pop_back();
+        arrivals.resize(std::min(arrivals.size(), static_cast<std::size_t>(options_.num_requests)));
+        const double span_s = arrivals.empty() ? 0 : arrivals.back().at_s;
+        point.offered = span_s > 0 ? static_cast<double>(arrivals.size()) / span_s : 0;
+        point.load = "trace";
+        samples = co_await runner_.open(*clients_[server], arrivals, model);
     } else {
         point.offered = concurrency;
         point.load = std::to_string(concurrency) + " at once";
@@ -228,6 +235,9 @@ json::object Bench::settings_json() const {
         out["streams"] = options_.num_streams;
         out["insert_tokens"] = options_.insert_tokens;
         if (options_.itl_factor) out["itl_factor"] = *options_.itl_factor;
+    } else if (!options_.trace.empty()) {
+        out["trace"] = options_.trace;
+        out["time_scale"] = options_.time_scale;
     } else if (options_.rate) {
         out["rate"] = *options_.rate;
         out["arrivals"] = options_.arrivals;
