@@ -118,10 +118,22 @@ private:
     std::exception_ptr problem_;
 };
 
+/// Where the learned cost table is kept when the configuration names no file: the user's cache folder.
+std::string usual_cost_cache(const Environment& environment) {
+    const std::string cache = environment("XDG_CACHE_HOME").value_or("");
+    if (!cache.empty()) return cache + "/takt/costs";
+    const std::string home = environment("HOME").value_or("");
+    return home.empty() ? std::string() : home + "/.cache/takt/costs";
+}
+
 }  // namespace
 
 int serve(const ServeOptions& options, const Environment& environment) {
     Config config = read_config(options.config);
+    // The sim device's times are made up: nothing to learn for another day.
+    if (config.scheduler.profile_cache.empty() && config.device.kind != "sim") {
+        config.scheduler.profile_cache = usual_cost_cache(environment);
+    }
     attach_console(config, LogLevel::debug);
     raise_file_limit(config);
     Serve program(std::move(config), environment, options.insecure);

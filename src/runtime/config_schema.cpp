@@ -195,9 +195,6 @@ std::optional<Contradiction> find_contradiction(const Config& c) {
     if (!c.device.graph_batch_sizes.empty()) {
         return Contradiction{"device", "graph_batch_sizes", "a list that is not empty is not available in this version"};
     }
-    if (!c.scheduler.profile_cache.empty()) {
-        return Contradiction{"scheduler", "profile_cache", "a file is not available in this version"};
-    }
     if (c.scheduler.prefill_stream) {
         return Contradiction{"scheduler", "prefill_stream", "\"true\" is not available in this version"};
     }

@@ -52,6 +52,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts,
     core->runner_ = std::move(runner).value();
     core->events_.add_stream(core->runner_->stream());
     core->cost_ = std::make_unique<CostModel>(o.runner.row_ladder, o.scheduler.rows_are_data, o.roofline);
+    // One that does not fit these shapes is refused by the model, which then begins with the roofline.
+    if (!o.cost_table.empty()) core->cost_->load(o.cost_table);
     KvConfig kv;
     kv.num_blocks = o.runner.num_blocks;
     kv.block_tokens = o.runner.block_tokens;

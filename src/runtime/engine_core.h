@@ -58,6 +58,7 @@ struct CoreOptions {
     SchedulerConfig scheduler;
     RunnerOptions runner;
     CostRoofline roofline;
+    std::string cost_table;                 ///< of an earlier run on this device and model; empty: none
     int32_t pipeline_depth = 1;
     bool prefix_cache = true;
     int32_t recorder_steps = 4096;

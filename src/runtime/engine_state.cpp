@@ -11,6 +11,7 @@
 #include <chrono>
 #include <future>
 
+#include "runtime/cost_cache.h"
 #include "runtime/pause.h"
 #include "runtime/reply_state.h"
 
@@ -74,6 +75,7 @@ EngineState::~EngineState() {
     if (thread_.joinable()) thread_.join();
     door_->close();
     drains_.clear();
+    keep_costs();
     core_.reset();
 }
 
@@ -105,8 +107,23 @@ void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler h
     named.set_value();
 }
 
+std::string EngineState::cost_key() const {
+    const DeviceCaps& caps = loaded_->device->caps();
+    return cost_cache_key(caps.name, caps.num_threads, loaded_->info.name, loaded_->info.weight_bytes);
+}
+
+/// What the cost model has learned serves the next start on this device with this model.
+void EngineState::keep_costs() {
+    constexpr uint64_t kWorthKeeping = 100;   // steps
+    const std::string& path = config_.scheduler.profile_cache;
+    if (path.empty() || !core_ || core_->device_failed() || core_->cost().snapshot().num_observed < kWorthKeeping) return;
+    if (!write_cost_cache(path, cost_key(), core_->cost().save())) log_.write(LogLevel::warning, "engine", path + ": cannot be written");
+}
+
 void EngineState::load() {
     loaded_ = load_everything(config_, clock_, log_);
+    const std::string& costs = config_.scheduler.profile_cache;
+    if (!costs.empty()) loaded_->core_options.cost_table = read_cost_cache(costs, cost_key());
     preparer_ = std::make_unique<Preparer>(*loaded_, config_, clock_);
     EngineParts parts;
     parts.clock = &clock_;

@@ -45,6 +45,8 @@ public:
 
 private:
     void load();
+    [[nodiscard]] std::string cost_key() const;
+    void keep_costs();
     void run_loop();
     void idle();
     void wait_until(std::optional<uint64_t> wake_ns);

@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+import xml.etree.ElementTree
 
 import pytest
 
@@ -37,6 +38,37 @@ def test_version_and_help():
 def test_wrong_usage_is_exit_code_2_with_a_message(arguments):
     result = takt(*arguments)
     assert result.returncode == 2 and result.stderr.strip() + result.stdout.strip()
+
+
+def test_simulate_prints_the_same_lines_again_and_writes_json_and_a_plot(tmp_path):
+    trace = tmp_path / "trace.csv"
+    lines = [f"{0.05 * i:.2f},{'ab'[i % 2]},{200 + 37 * i % 900},{5 + i % 20}" for i in range(80)]
+    trace.write_text("arrival_s,tenant,input_tokens,output_tokens\n" + "\n".join(lines) + "\n")
+    arguments = ["simulate", "--trace", str(trace), "--policies", "ms,chunk:256,unchunked", "--check", "--explain", "3",
+                 "--set", "sla.itl_ms=20", "--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.svg")]
+    first, second = takt(*arguments), takt(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout and "goodput" in first.stdout
+    assert takt(*arguments, "--seed", "9").stdout != first.stdout
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert [r["policy"] for r in figures["results"]] == ["ms", "chunk:256", "unchunked"]
+    for r in figures["results"]:
+        assert r["total"]["finished"] == 80 and r["total"]["ttft_ms"]["count"] == 80
+        assert {t["name"] for t in r["tenants"]} == {"a", "b"}
+    ours, _, whole = figures["results"]
+    assert ours["total"]["late_share"] <= 0.01 < whole["total"]["late_share"]
+    assert xml.etree.ElementTree.parse(tmp_path / "out.svg").getroot().tag.endswith("svg")
+
+
+def test_simulate_says_what_is_wrong(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,tenant,input_tokens,output_tokens\n0,a,ten,5\n")
+    broken = takt("simulate", "--trace", str(trace))
+    assert broken.returncode == 1 and "trace.csv:2:" in broken.stderr and "ten" in broken.stderr
+    assert takt("simulate", "--trace", str(tmp_path / "none.csv")).returncode == 2
+    trace.write_text("arrival_s,tenant,input_tokens,output_tokens\n0,a,10,5\n")
+    wrong = takt("simulate", "--trace", str(trace), "--policies", "fastest")
+    assert wrong.returncode == 2 and "fastest" in wrong.stderr and "p-pas" in wrong.stderr
 
 
 def test_a_bad_model_file_is_exit_code_1(tmp_path):

@@ -33,7 +33,6 @@ TEST_CASE("errors name file, line and column") {
     CHECK(has(error_of("[nonsense]\nx = 1\n"), "unknown section"));
     CHECK(has(error_of("[kv]\ndtype = \"int8\"\n"), "not available in this version"));
     CHECK(has(error_of("[device]\ngraph_batch_sizes = [3]\n"), ":2:21: device.graph_batch_sizes: a list that is not empty is not"));
-    CHECK(has(error_of("[scheduler]\nprofile_cache = \"x\"\n"), "scheduler.profile_cache: a file is not available in this version"));
     CHECK(has(error_of("[kv\n"), ":1:"));
     CHECK(has(error_of("[[tenant]]\nname = \"a\"\n"), "exactly one of key_sha256 and key_env"));
 }

@@ -112,6 +112,30 @@ TEST_CASE("a million equal steps leave the slopes able to learn and unhurt", "[c
     CHECK(std::isfinite(cost.snapshot().kd_ns));
 }
 
+TEST_CASE("slopes and table stay true over hundreds of thousands of steps of a server's load", "[cost_model]") {
+    CostModel cost = h100();
+    sim::Random random(10);
+    double sum = 0;
+    const int num_steps = 400'000;
+    for (int i = 0; i < num_steps; ++i) {
+        // Mostly a few streams; now and then a burst of prompts whose number and pairs hang together.
+        const int32_t decode = random.between(1, 12);
+        StepFeatures f = step(cost, decode, 0, int64_t{decode} * random.between(1000, 3000), 0);
+        if (random.chance(0.1)) {
+            const int32_t prompts = random.between(1, 4), rows = random.between(100, 1500);
+            f = step(cost, decode, rows, f.kv_read_tokens, 3000 / prompts);
+            f.prefill_segments = prompts;
+        }
+        const double ns = true_ns(f) * std::exp(0.015 * random.normal()) * (random.uniform() < 0.003 ? 1.2 : 1.0);
+        if (i >= num_steps - 20'000) sum += std::abs(ns - static_cast<double>(cost.predict_ns(f))) / ns;
+        cost.observe(f, static_cast<uint64_t>(ns));
+    }
+    CHECK(sum / 20'000 < 0.02);   // the noise alone is 0.012
+    CHECK(cost.snapshot().kd_ns == Approx(47).epsilon(0.2));
+    CHECK(cost.snapshot().ka_ns == Approx(1.5).epsilon(0.2));
+    CHECK(cost.snapshot().num_outliers < 10);
+}
+
 TEST_CASE("the margin is a quantile: about one step in a hundred lies above it", "[cost_model]") {
     CostModel cost = h100();
     sim::Random random(5);

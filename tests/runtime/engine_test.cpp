@@ -2,6 +2,7 @@
 // sim device is a chained hash of the tokens before it, so a paging or mixing error would be a wrong text.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
+#include <filesystem>
 #include <thread>
 
 #include <takt/takt.h>
@@ -176,4 +177,22 @@ TEST_CASE("a request ends at its own deadline, wherever it stands, and the other
     easy.deadline_ms = 1e9;
     runs.cancel();
     CHECK(host.run(easy).size() == 5);
+}
+
+TEST_CASE("what an engine learned of its device's step times is there at the next start") {
+    const std::string path = (std::filesystem::temp_directory_path() / "takt_engine_test_costs").string();
+    std::filesystem::remove(path);
+    {
+        Host host(1, {"scheduler.profile_cache=" + path, "sim.scale=0.01"});
+        CHECK(host.run(prompt_of(std::string(500, 'x'), 200)).size() == 200);
+        CHECK_FALSE(std::filesystem::exists(path));   // kept when the engine ends
+    }
+    REQUIRE(std::filesystem::exists(path));
+    const auto size = std::filesystem::file_size(path);
+    {
+        Host host(1, {"scheduler.profile_cache=" + path, "sim.scale=0.01"});
+        CHECK(host.run(prompt_of("y", 3)).size() == 3);   // too few steps to be worth keeping
+    }
+    CHECK(std::filesystem::file_size(path) == size);
+    std::filesystem::remove(path);
 }
