@@ -20,9 +20,6 @@ int32_t total_remaining(std::span<const PrefillNeed> needs, int32_t enough) {
     return static_cast<int32_t>(total);
 }
 
-/// Where the rows are data a short slice costs its rows alone; a padded shape is paid whole, so less than a part of it is waste.
-int32_t least_slice(const CostModel& cost) { return cost.rows_are_data() ? 1 : kMinSlice; }
-
 bool fits(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t rows, uint64_t budget_ns) {
     return cost.bound_ns(mixed_features(cost, decode, needs, rows)) <= budget_ns;
 }

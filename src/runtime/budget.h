@@ -37,7 +37,9 @@ struct RowChoice {
     bool infeasible = false;      ///< the decode rows alone break it
 };
 
-constexpr int32_t kMinSlice = 16;        ///< of a padded shape: smaller slices cost a step's overhead for nothing
+constexpr int32_t kMinSlice = 16;        ///< of a padded shape: fewer rows cost as much
+/// The least slice worth a step. Where each row has its price very few are: on a slow device the gap may hold no more.
+inline int32_t least_slice(const CostModel& cost) { return cost.rows_are_data() ? 2 : kMinSlice; }
 constexpr double kFloorShare = 0.25;     ///< of a step's prefill rows, for the oldest prefill
 constexpr double kLateShare = 0.1;       ///< of prefill time, for prompts whose promise is lost
 constexpr double kMostLateCreditNs = 60e9;   ///< that they may save up: the dearest prompt can be paid

@@ -77,7 +77,7 @@ Scheduler::Impl::AdmissionLoad Scheduler::Impl::admission_load() const {
         load.num_reading += r.is_paused ? 0 : 1;
         f.kv_read_tokens += std::max(r.computed, r.target) + 1;   // it will decode one day
     }
-    f.rows = f.decode_rows + kMinSlice;
+    f.rows = f.decode_rows + least_slice(cost);
     f.prefill_segments = 1;
     f.padded_rows = cost.padded_rows(f.rows);
     load.bound_ns = static_cast<double>(cost.bound_ns(f));

@@ -328,6 +328,58 @@ TEST_CASE("tenants: the one with less device time goes first, and idling earns n
     CHECK(rows[1] / rows[2] < 1.15);
 }
 
+TEST_CASE("where each row has its price a slow device gives a prompt the few rows that fit, in every step", "[scheduler]") {
+    SchedulerConfig c = rig_config(12.5);
+    c.row_ladder = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+    c.rows_are_data = true;
+    CostModel cost(c.row_ladder, true, {50e9, 1e11, 1e-4, 1e8, 2.7e8, 0, 0});
+    const auto ns = [](const StepFeatures& f) { return static_cast<uint64_t>(2e6 + 1.1e6 * f.rows); };   // 16 rows: 19.6 ms
+    for (int i = 0; i < 40; ++i) {
+        for (int32_t rows = 1; rows <= 512; rows = rows * 3 / 2 + 1) {
+            StepFeatures f;
+            f.rows = rows;
+            f.padded_rows = cost.padded_rows(rows);
+            f.prefill_segments = 1;
+            cost.observe(f, ns(f));
+        }
+    }
+    KvManager kv({1000, 16, 16, 8192, true});
+    Scheduler scheduler(c, cost, kv);
+    StepPlan plan;
+    uint64_t now = 1'000'000'000;
+    const auto step = [&] {
+        scheduler.plan(now, plan);
+        StepOutcome outcome;
+        outcome.step = plan.step;
+        outcome.device_ns = ns(plan.features);
+        now += outcome.device_ns + 50'000;
+        for (const PlanSegment& s : plan.segments) {
+            if (s.samples) scheduler.emitted(s.request, now);
+        }
+        scheduler.apply(outcome, now);
+    };
+    SchedulerRequest r;
+    r.id = 1;
+    r.prompt_tokens = 4;
+    r.max_tokens = 4000;
+    r.arrival_ns = now;
+    scheduler.submit(r, now);
+    step();
+    r.id = 2;
+    r.prompt_tokens = 400;
+    r.arrival_ns = now;
+    scheduler.submit(r, now);
+    int steps = 0;
+    for (; scheduler.counts().num_decoding < 2; ++steps) {
+        step();
+        REQUIRE(steps < 120);
+        REQUIRE(plan.features.decode_rows == 1);
+        CHECK_FALSE(plan.at_floor);
+        CHECK(ns(plan.features) <= 12'500'000);
+        if (scheduler.counts().num_decoding < 2) CHECK(plan.features.rows > 5);
+    }
+}
+
 TEST_CASE("the fixed chunk is the plain baseline: so many tokens, first come, first served", "[scheduler]") {
     SchedulerConfig c = rig_config(10);
     c.fixed_chunk = c.first_come = true;
