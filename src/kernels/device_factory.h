@@ -30,6 +30,8 @@ struct SimDeviceOptions {
     uint64_t memory_bytes = 64ull << 30;      ///< pretended
     /// Scripted faults for tests: the n-th launch (from 1) fails / takes 20 x / the n-th alloc fails / stalls for ever. 0: never.
     uint64_t fail_launch = 0, slow_launch = 0, fail_alloc = 0, stall_launch = 0;
+    /// One sampled row in so many comes back as not finite, drawn from the seed. 0: none.
+    uint64_t nonfinite_samples = 0;
 };
 
 struct CudaDeviceOptions {

@@ -113,7 +113,7 @@ public:
     [[nodiscard]] const Tokenizer& tokenizer() const { return *parts_.tokenizer; }
     [[nodiscard]] size_t num_requests() const { return requests_.size(); }
 
-    // Hooks of the simulation: after a plan was launched, after a step was applied.
+    // Hooks of the simulation: after a plan was launched (or only took blocks away and has no rows), after a step was applied.
     std::function<void(const StepPlan&)> on_plan;
     std::function<void(const StepPlan&, const StepOutcome&)> on_applied;
 
@@ -139,6 +139,7 @@ private:
     bool try_launch();
     [[nodiscard]] uint64_t plan_due_ns() const;
     void launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns);
+    void await_front();
     void complete(InFlight& step, Status status);
     void deliver(const InFlight& step, uint64_t now_ns);
     void apply(InFlight& step, uint64_t now_ns);

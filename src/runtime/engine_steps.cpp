@@ -40,17 +40,17 @@ bool EngineCore::try_launch() {
         ++requests_.at(id)->num_preemptions;
     }
     if (step->plan.empty()) {
+        // Whoever lost his blocks now made room: the next plan may let somebody in.
+        dirty_ = !step->plan.preempted.empty();
+        if (dirty_ && on_plan) on_plan(step->plan);
         spare_.push_back(std::move(step));
-        dirty_ = false;
         update_gauges();
-        return false;
+        return dirty_;
     }
     step->plan.block_tokens = options_.runner.block_tokens;
+    // A launch that failed stays in flight until its event all the same: the books of its plan are closed there.
     const Status status = runner_->launch(step->plan, *this, step->ticket);
-    if (!status) {
-        fail_device(status.message);
-        return true;
-    }
+    if (!status) fail_device(status.message);
     step->launched_ns = now;
     step->predicted_end_ns = start + step->plan.predicted_ns;
     launched(std::move(step), now);
@@ -77,27 +77,22 @@ void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns
     }
     expected_ns_.store(step->plan.predicted_ns);
     if (inflight_.empty()) inflight_since_ns_.store(now);
-    InFlight* raw = step.get();
     inflight_.push_back(std::move(step));
-    if (on_plan) on_plan(raw->plan);
+    if (on_plan) on_plan(inflight_.back()->plan);
     update_gauges();
-    events_.async_wait(raw->ticket.event, [this, raw](Status status) { complete(*raw, status); });
+    if (inflight_.size() == 1) await_front();
+}
+
+/// One step at a time: a host that comes late may find two of them over, and the first must be applied before the second is seen.
+void EngineCore::await_front() {
+    events_.async_wait(inflight_.front()->ticket.event, [this](Status status) { complete(*inflight_.front(), status); });
 }
 
 void EngineCore::complete(InFlight& step, Status status) {
     const uint64_t now = parts_.clock->now_ns();
     progress_ns_.store(now);
-    if (inflight_.front().get() != &step) {
-        // Both steps of depth 1 were seen complete in one look: the earlier one's books, posted already, come first.
-        net::post(*parts_.io, [this, &step, status] { complete(step, status); });
-        return;
-    }
-    if (!status || failed_) {
-        fail_device(status.message);
-        inflight_.pop_front();   // `step` is gone from here on
-        return;
-    }
-    deliver(step, now);
+    if (!status) fail_device(status.message);
+    if (!failed_) deliver(step, now);
     // Behind the resumed requests in the queue: by then each of them has said whether it goes on.
     net::post(*parts_.io, [this, &step, now] { apply(step, now); });
 }
@@ -119,17 +114,13 @@ void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
 
 void EngineCore::apply(InFlight& step, uint64_t now_ns) {
     deliveries_.flush();   // the tokens first, then the books and the next plan
-    if (failed_) {
-        inflight_.pop_front();
-        return;
-    }
     const StepResultHeader& header = runner_->result_header(step.ticket);
     StepOutcome& outcome = outcome_;
     outcome.step = step.plan.step;
-    outcome.failed = false;
+    outcome.failed = failed_;   // its results are nobody's, its blocks go back
     outcome.sampled.clear();
     // Stamps of the device's clock; a device with a coarse one may report none.
-    outcome.device_ns = header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
+    outcome.device_ns = !failed_ && header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
     for (const PlanSegment& segment : step.plan.segments) {
         if (!segment.samples) continue;
         const bool finished = !requests_.contains(segment.request);
@@ -137,7 +128,7 @@ void EngineCore::apply(InFlight& step, uint64_t now_ns) {
     }
     scheduler_->apply(outcome, now_ns);
     metrics_.set_cost(cost_->snapshot());
-    record(step, now_ns, outcome.device_ns);
+    if (!failed_) record(step, now_ns, outcome.device_ns);
     while (!freeing_.empty() && freeing_.front().step <= step.plan.step) {
         metrics_.cancel_to_free.observe(static_cast<double>(now_ns - freeing_.front().cancel_ns) * 1e-9);
         freeing_.pop_front();
@@ -145,9 +136,12 @@ void EngineCore::apply(InFlight& step, uint64_t now_ns) {
     dirty_ = true;
     std::unique_ptr<InFlight> done = std::move(inflight_.front());
     inflight_.pop_front();
-    inflight_since_ns_.store(inflight_.empty() ? 0 : now_ns);
-    // The next step was predicted to begin where this one was predicted to end: now it is known.
-    if (!inflight_.empty()) inflight_.front()->predicted_end_ns = now_ns + inflight_.front()->plan.predicted_ns;
+    inflight_since_ns_.store(inflight_.empty() || failed_ ? 0 : now_ns);
+    if (!inflight_.empty()) {
+        // The next step was predicted to begin where this one was predicted to end: now it is known.
+        inflight_.front()->predicted_end_ns = now_ns + inflight_.front()->plan.predicted_ns;
+        await_front();
+    }
     update_gauges();
     if (on_applied) on_applied(done->plan, outcome);
     spare_.push_back(std::move(done));

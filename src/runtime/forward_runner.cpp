@@ -41,6 +41,12 @@ StepCapacity ForwardRunner::capacity_of(const Device& device, const Model& model
     return c;
 }
 
+int32_t ForwardRunner::num_inputs(const RunnerOptions& o) {
+    // Two steps may be in flight, and nothing of the second may overwrite what the first has not copied yet.
+    const int32_t largest = o.row_ladder.back();
+    return 2 * ((std::max(o.max_plan_rows, 1) + largest - 1) / largest);
+}
+
 Result<std::unique_ptr<ForwardRunner>> ForwardRunner::create(Device& device, Model& model, const RunnerOptions& options) {
     std::unique_ptr<ForwardRunner> runner(new ForwardRunner(device, model, options));
     if (Status s = runner->allocate(); !s) {
@@ -68,9 +74,7 @@ Status ForwardRunner::allocate() {
     stream_ = std::move(stream).value();
 
     const StepCapacity capacity = capacity_of(device_, model_, options_);
-    const int32_t largest = capacity.max_rows;
-    const int32_t launches = (std::max(options_.max_plan_rows, 1) + largest - 1) / largest + 1;
-    Result<Staging> staging = Staging::create(device_, capacity, 1 + launches);
+    Result<Staging> staging = Staging::create(device_, capacity, num_inputs(options_));
     if (!staging) {
         error_ = staging.error();
         return {kStatusOutOfMemory, "out of memory"};
@@ -130,21 +134,21 @@ Status ForwardRunner::launch(const StepPlan& plan, const StepSources& sources, T
     ticket.result_index = static_cast<int>(plan.step % 2);
     ticket.replayed = true;
     split_launches(plan, options_.row_ladder.back(), launches_);
-    for (size_t i = 0; i < launches_.size(); ++i) {
+    Status status;
+    for (size_t i = 0; i < launches_.size() && status; ++i) {
         const LaunchRows& rows = launches_[i];
         const bool last = i + 1 == launches_.size();
         // Penalty counts are kept by the sampling operation: rows that add to them need it even where nothing is sampled.
         const int32_t samples = std::max(rows.num_samples, adds_counts(plan, rows, sources) ? 1 : 0);
         const GraphKey key{padded_rows(rows.num_rows), padded_samples(samples), plan.greedy, i == 0, last};
-        Status s = staging_->stage(*stream_, model_, plan, rows, sources, StepShape{key.rows, key.samples, key.greedy},
-                                   ticket.result_index);
+        status = staging_->stage(*stream_, model_, plan, rows, sources, StepShape{key.rows, key.samples, key.greedy},
+                                 ticket.result_index);
         bool replayed = false;
-        if (s) s = graphs_->launch(*stream_, key, replayed);
+        if (status) status = graphs_->launch(*stream_, key, replayed);
         ticket.replayed = ticket.replayed && replayed;
-        if (!s) return s;
     }
-    ticket.event = stream_->record();
-    return {};
+    ticket.event = stream_->record();   // of a failed step too: what was launched of it ends there
+    return status;
 }
 
 Status ForwardRunner::prepare_graphs() {

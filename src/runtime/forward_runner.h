@@ -40,7 +40,7 @@ public:
     ForwardRunner(const ForwardRunner&) = delete;
     ForwardRunner& operator=(const ForwardRunner&) = delete;
 
-    /// Queues the whole plan and records its event. A failed Status leaves the stream failed: the device is lost.
+    /// Queues the whole plan and records its event, also of a launch that failed: a failed Status means that the device is lost.
     Status launch(const StepPlan& plan, const StepSources& sources, Ticket& ticket);
 
     [[nodiscard]] Stream& stream() { return *stream_; }
@@ -53,6 +53,8 @@ public:
     Status prepare_graphs();
     [[nodiscard]] size_t graph_bytes() const { return graphs_->bytes(); }
 
+    /// Pinned input buffers: one a launch that may be in flight.
+    static int32_t num_inputs(const RunnerOptions& options);
     /// Bytes that `create` would take beside weights and KV, for the memory plan.
     static StepCapacity capacity_of(const Device& device, const Model& model, const RunnerOptions& options);
 

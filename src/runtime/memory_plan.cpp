@@ -34,7 +34,8 @@ MemoryPlan make_memory_plan(const Config& config, Device& device, const Model& m
     const KvLayout kv = model.kv_layout(options.kv_type, options.block_tokens, 1);
     plan.workspaces = static_cast<int64_t>(model.workspace_bytes(capacity, kv));
     const int64_t counts = int64_t{3} * options.max_running * model.config().vocab;
-    plan.inputs = static_cast<int64_t>(3 * StepInputLayout(capacity).bytes() + 2 * step_result_bytes(capacity.max_samples)) + counts;
+    const auto copies = static_cast<size_t>(ForwardRunner::num_inputs(options)) + 1;   // pinned ones and the device's
+    plan.inputs = static_cast<int64_t>(copies * StepInputLayout(capacity).bytes() + 2 * step_result_bytes(capacity.max_samples)) + counts;
     plan.block_tokens = options.block_tokens;
     plan.block_bytes = static_cast<int64_t>(kv.block_bytes());
 

@@ -190,7 +190,8 @@ void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {
     charge(step, outcome.device_ns);
     for (const Launched::Part& part : step.parts) {
         Record& r = at(part.record);
-        if (r.request.id == part.id && r.admission == part.admission && r.slot >= 0) publish(r, part.computed);
+        const bool holds = r.request.id == part.id && r.admission == part.admission && r.slot >= 0;
+        if (holds && !outcome.failed) publish(r, part.computed);
     }
     kv.retire(step.step);
     step.parts.clear();

@@ -40,7 +40,7 @@ void split_launches(const StepPlan& plan, int32_t max_rows, std::vector<LaunchRo
 
 class Staging {
 public:
-    /// Takes all its memory here. `num_inputs`: pinned input buffers; at least 2, one more for each extra launch a plan may need.
+    /// Takes all its memory here. `num_inputs`: pinned input buffers, one for each launch that may be in flight; at least 2.
     static Result<Staging> create(Device& device, const StepCapacity& capacity, int32_t num_inputs);
     Staging(Staging&&) = default;
     Staging& operator=(Staging&&) = default;

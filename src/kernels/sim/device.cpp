@@ -122,6 +122,16 @@ double SimDevice::noise() {
     return (1.0 + x + x * x / 2 + x * x * x / 6) * outlier;
 }
 
+void SimDevice::spoil_samples(const SimStepParams& params) {
+    if (options_.nonfinite_samples == 0) return;
+    const StepHeader& header = *params.in.header;
+    auto* block = static_cast<uint8_t*>(params.results) + static_cast<size_t>(header.result_index) * params.result_stride;
+    auto* results = reinterpret_cast<SampleResult*>(block + sizeof(StepResultHeader));
+    for (int32_t i = 0; i < header.num_samples; ++i) {
+        if (next_random(random_) % options_.nonfinite_samples == 0) results[i].flags |= kSampleNonFinite;
+    }
+}
+
 std::optional<uint64_t> SimDevice::step_duration_ns(const SimStepParams& params) {
     ++num_steps_;
     if (num_steps_ == options_.fail_launch) return std::nullopt;

@@ -104,6 +104,8 @@ private:
     /// Duration of the step that begins now; empty: it fails. UINT64_MAX: it never ends.
     std::optional<uint64_t> step_duration_ns(const SimStepParams& params);
     [[nodiscard]] double noise();
+    /// The scripted fault of single rows: flags some results of a step that has just run.
+    void spoil_samples(const SimStepParams& params);
 
     const SimDeviceOptions options_;
     const Profile profile_;

@@ -151,7 +151,10 @@ void SimStream::execute(const SimOperation& o) {
             static_cast<uint64_t*>(o.dst)[at] = time_ns_;
             break;
         }
-        case SimOperation::Kind::step: run_step(*o.step); break;
+        case SimOperation::Kind::step:
+            run_step(*o.step);
+            device_.spoil_samples(*o.step);
+            break;
         default: break;
     }
 }

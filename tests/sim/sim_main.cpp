@@ -1,0 +1,143 @@
+// The whole-engine simulation over many seeds: `--seeds N` from `--first F`, or one of them with `--seed N`, which also prints
+// its case and every number. A failure prints the seed, the invariant and the last 50 plans. `--digests` prints one line a seed;
+// `--expect FILE` runs the seeds of such lines and compares: the same seed gives the same plans on every compiler.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <takt/version.h>
+
+#include "kernels/assert.h"
+#include "sim/engine_sim.h"
+
+namespace {
+
+using namespace takt;
+
+uint64_t current_seed = 0;
+const engine_sim::EngineSim* current = nullptr;
+
+void report_assert(const char* expression, const char* file, int line) {
+    std::printf("seed %llu: assertion %s at %s:%d\n", static_cast<unsigned long long>(current_seed), expression, file, line);
+    if (current != nullptr) std::printf("%s", const_cast<engine_sim::EngineSim*>(current)->checker().last_plans().c_str());
+    std::fflush(stdout);
+}
+
+/// What the seeds have shown between them: a simulation that never squeezes or cancels would prove nothing.
+struct Totals {
+    uint64_t steps = 0, replayed = 0, handlers = 0, refused = 0, cancelled = 0, errors = 0, whole = 0, preemptions = 0, paused = 0;
+    uint64_t lost = 0, cached = 0;
+    int32_t most_preemptions = 0;
+
+    void add(const engine_sim::SimReport& r) {
+        steps += r.num_steps;
+        replayed += r.num_replayed;
+        handlers += r.num_handlers;
+        refused += static_cast<uint64_t>(r.num_refused);
+        cancelled += static_cast<uint64_t>(r.num_cancelled);
+        errors += static_cast<uint64_t>(r.num_errors);
+        whole += static_cast<uint64_t>(r.num_whole);
+        preemptions += static_cast<uint64_t>(r.num_preemptions);
+        paused += r.num_paused > 0 ? 1 : 0;
+        cached += static_cast<uint64_t>(r.num_cached_tokens);
+        lost += r.device_was_lost ? 1 : 0;
+        most_preemptions = std::max(most_preemptions, r.most_preemptions);
+    }
+    [[nodiscard]] bool show_everything() const {
+        return refused > 0 && cancelled > 0 && errors > 0 && whole > 0 && preemptions > 0 && paused > 0 && lost > 0 && cached > 0 &&
+               replayed > 0 && replayed < steps;
+    }
+    void print(uint64_t seeds) const {
+        auto n = [](uint64_t v) { return static_cast<unsigned long long>(v); };
+        std::printf("%llu seeds: %llu steps (%llu replayed), %llu handlers; answers: %llu whole, %llu cancelled, %llu errors, "
+                    "%llu refused; %llu preemptions (at most %d of one), %llu cached tokens, %llu seeds with a paused reader, "
+                    "%llu with a lost device\n",
+                    n(seeds), n(steps), n(replayed), n(handlers), n(whole), n(cancelled), n(errors), n(refused), n(preemptions),
+                    most_preemptions, n(cached), n(paused), n(lost));
+    }
+};
+
+bool run_seed(uint64_t seed, bool is_verbose, bool prints_digest, Totals& totals) {
+    current_seed = seed;
+    const engine_sim::SimCase spec = engine_sim::make_case(seed);
+    if (is_verbose) std::printf("%s", spec.describe().c_str());
+    engine_sim::EngineSim sim(spec);
+    current = &sim;
+    const engine_sim::SimReport report = sim.run();
+    current = nullptr;
+    totals.add(report);
+    if (prints_digest) std::printf("%llu %016llx\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(report.digest));
+    if (report.wrong.empty()) return true;
+    std::printf("seed %llu, takt %s: %s\n%s%slast plans:\n%s", static_cast<unsigned long long>(seed), version(),
+                report.wrong.c_str(), is_verbose ? "" : spec.describe().c_str(), "", report.last_plans.c_str());
+    return false;
+}
+
+/// Seeds and digests as `--digests` prints them; lines that begin with # are comments.
+int compare_digests(const char* path) {
+    std::ifstream in(path);
+    std::string line;
+    int num_lines = 0, num_wrong = 0;
+    while (std::getline(in, line)) {
+        if (line.empty() || line[0] == '#') continue;
+        char* end = nullptr;
+        const uint64_t seed = std::strtoull(line.c_str(), &end, 10);
+        const uint64_t expected = std::strtoull(end, nullptr, 16);
+        const engine_sim::SimCase spec = engine_sim::make_case(seed);
+        const uint64_t found = engine_sim::EngineSim(spec).run().digest;
+        ++num_lines;
+        if (found == expected) continue;
+        ++num_wrong;
+        std::printf("seed %llu: digest %016llx, expected %016llx\n", static_cast<unsigned long long>(seed),
+                    static_cast<unsigned long long>(found), static_cast<unsigned long long>(expected));
+    }
+    if (num_wrong > 0) std::printf("If plans were meant to change: sim_main --seeds %d --digests, into %s\n", num_lines, path);
+    if (num_lines == 0) std::printf("%s holds no digests\n", path);
+    return num_wrong == 0 && num_lines > 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    uint64_t first = 1, count = 200;
+    bool is_verbose = false, prints_digest = false;
+    for (int i = 1; i < argc; ++i) {
+        const std::string name = argv[i];
+        const char* value = i + 1 < argc ? argv[i + 1] : "";
+        if (name == "--digests") {
+            prints_digest = true;
+        } else if (name == "--seed") {
+            first = std::strtoull(value, nullptr, 10);
+            count = 1;
+            is_verbose = true;
+            ++i;
+        } else if (name == "--expect") {
+            return compare_digests(value);
+        } else if (name == "--first") {
+            first = std::strtoull(value, nullptr, 10);
+            ++i;
+        } else if (name == "--seeds") {
+            count = std::strtoull(value, nullptr, 10);
+            ++i;
+        } else {
+            std::fprintf(stderr, "usage: sim_main [--seed N | --first N --seeds N | --expect FILE] [--digests]\n");
+            return 2;
+        }
+    }
+    set_assert_handler(report_assert);
+    Totals totals;
+    uint64_t num_wrong = 0;
+    for (uint64_t seed = first; seed < first + count; ++seed) {
+        if (!run_seed(seed, is_verbose, prints_digest, totals)) ++num_wrong;
+        if (num_wrong == 5) break;
+    }
+    totals.print(count);
+    if (count >= 100 && num_wrong == 0 && !totals.show_everything()) {
+        std::printf("the seeds do not show everything that they should\n");
+        return 1;
+    }
+    if (num_wrong > 0) std::printf("replay with: sim_main --seed N\n");
+    return num_wrong == 0 ? 0 : 1;
+}
