@@ -32,6 +32,12 @@ net::any_completion_executor work_of(const Handler& handler, const net::any_io_e
 struct SubmitOperation {
     SubmitOperation(Engine::SubmitHandler h, const net::any_io_executor& executor, std::shared_ptr<Refusal> r)
         : work(work_of(h, executor)), handler(std::move(h)), io_executor(executor), refusal(std::move(r)) {}
+    SubmitOperation(const SubmitOperation&) = delete;
+    SubmitOperation& operator=(const SubmitOperation&) = delete;
+    /// Dropped unanswered: the engine went away while its text waited for the tokeniser.
+    ~SubmitOperation() {
+        if (handler) complete(errc::cancelled, {});
+    }
 
     void complete(error_code error, Reply reply) {
         net::post(io_executor, net::append(std::move(handler), error, std::move(reply)));
