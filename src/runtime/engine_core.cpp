@@ -41,8 +41,7 @@ EngineCore::EngineCore(const EngineParts& parts, CoreOptions options)
       options_(std::move(options)),
       metrics_(class_names(options_.scheduler), options_.runner.block_tokens, options_.runner.num_blocks - 1),
       recorder_(static_cast<size_t>(options_.recorder_steps)),
-      events_(*parts.io),
-      deliveries_(parts.user_executor) {}
+      events_(*parts.io) {}
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts, CoreOptions options) {
     std::unique_ptr<EngineCore> core(new EngineCore(parts, std::move(options)));
@@ -88,7 +87,7 @@ SubmitOutcome EngineCore::submit(PreparedRequest prepared, std::function<void(Re
     const RequestId id = next_id_++;
     auto stream = std::make_shared<TokenStream>(parts_.user_executor, [id, on_resume = std::move(on_resume)] {
         if (on_resume) on_resume(id);
-    }, &deliveries_);
+    });
     // Alone in the whole pool it must fit: an answer that would outgrow the pool ends with `length` instead of waiting for ever.
     const int64_t pool = int64_t{options_.runner.num_blocks - 1} * options_.runner.block_tokens;
     const int64_t room = std::max<int64_t>(1, pool - static_cast<int64_t>(prepared.tokens.size()));
@@ -155,11 +154,7 @@ void EngineCore::resume_reader(RequestId id) {
 
 void EngineCore::drain(std::function<void()> on_empty) {
     draining_.store(true);
-    // The last ends reach their readers before the word that all have ended.
-    gate_.close([this, on_empty = std::move(on_empty)] {
-        deliveries_.flush();
-        if (on_empty) on_empty();
-    });
+    gate_.close(std::move(on_empty));
 }
 
 bool EngineCore::check_deadlines(uint64_t now_ns) {
@@ -193,12 +188,10 @@ void EngineCore::leave(RequestState& state) {
 
 bool EngineCore::pump() {
     bool progressed = parts_.io->poll() > 0;
-    deliveries_.flush();
     progressed |= parts_.device->poll();
     progressed |= events_.poll();
     progressed |= check_deadlines(parts_.clock->now_ns());
     progressed |= try_launch();
-    deliveries_.flush();
     return progressed;
 }
 

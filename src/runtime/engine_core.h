@@ -160,7 +160,6 @@ private:
     std::unique_ptr<ForwardRunner> runner_;
     EventQueue events_;
     Gate gate_;
-    DeliveryBatch deliveries_;             // outlives the requests, whose ends go into it
 
     std::unordered_map<RequestId, std::shared_ptr<RequestState>> requests_;   // looked up, never iterated for decisions
     std::set<std::pair<uint64_t, RequestId>> deadlines_;   // of live requests that have one

@@ -113,7 +113,6 @@ void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
 }
 
 void EngineCore::apply(InFlight& step, uint64_t now_ns) {
-    deliveries_.flush();   // the tokens first, then the books and the next plan
     const StepResultHeader& header = runner_->result_header(step.ticket);
     StepOutcome& outcome = outcome_;
     outcome.step = step.plan.step;

@@ -15,18 +15,12 @@ namespace takt {
 namespace net = boost::asio;
 using boost::system::error_code;
 
-TokenStream::TokenStream(net::any_io_executor executor, std::function<void()> resume, DeliveryBatch* batch)
-    : executor_(std::move(executor)), resume_(std::move(resume)), batch_(batch) {}
+TokenStream::TokenStream(net::any_io_executor executor, std::function<void()> resume)
+    : executor_(std::move(executor)), resume_(std::move(resume)) {}
 
 // The cancellation slot is left alone here: it belongs to the reader's thread, and its handler names a wait that is over.
 void TokenStream::complete(Waiting waiting, error_code error, std::optional<Chunk> chunk) {
     net::post(executor_, net::append(std::move(waiting.handler), error, std::move(chunk)));
-}
-
-void TokenStream::complete_by_producer(Waiting waiting, error_code error, std::optional<Chunk> chunk) {
-    if (batch_ == nullptr) return complete(std::move(waiting), error, std::move(chunk));
-    Delivery delivery{std::move(waiting.handler), std::move(waiting.work), error, std::move(chunk)};
-    batch_->add(std::move(delivery));
 }
 
 bool TokenStream::push(Chunk chunk) {
@@ -54,7 +48,7 @@ bool TokenStream::push(Chunk chunk) {
             return pauses;
         }
     }
-    complete_by_producer(std::move(*waiting), {}, std::move(chunk));
+    complete(std::move(*waiting), {}, std::move(chunk));
     return false;
 }
 
@@ -71,7 +65,7 @@ void TokenStream::finish(error_code error, RequestResult result) {
             end_seen_ = true;
         }
     }
-    if (waiting) complete_by_producer(std::move(*waiting), error, std::nullopt);
+    if (waiting) complete(std::move(*waiting), error, std::nullopt);
 }
 
 Chunk TokenStream::take_front(bool& resumes) {

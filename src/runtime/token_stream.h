@@ -16,8 +16,6 @@
 #include <takt/error.h>
 #include <takt/request.h>
 
-#include "runtime/delivery_batch.h"
-
 namespace takt {
 
 class TokenStream : public std::enable_shared_from_this<TokenStream> {
@@ -30,9 +28,8 @@ public:
     static constexpr size_t kMaxChunks = 8;
 
     /// `executor`: where handlers without an associated executor complete. `resume`: called on the reader's thread when a paused
-    /// stream has been drained; must only post. `batch`: takes what the producer's calls complete, of the same executor; it must
-    /// live as long as the producer; null: each completion is posted by itself.
-    TokenStream(boost::asio::any_io_executor executor, std::function<void()> resume, DeliveryBatch* batch = nullptr);
+    /// stream has been drained; must only post.
+    TokenStream(boost::asio::any_io_executor executor, std::function<void()> resume);
 
     // Producer side.
     /// Appends; returns true if the request should pause now (told once until the reader resumes it).
@@ -55,14 +52,12 @@ private:
         boost::asio::any_completion_executor work;   // keeps the handler's executor from running out of work
     };
     void complete(Waiting waiting, boost::system::error_code error, std::optional<Chunk> chunk);
-    void complete_by_producer(Waiting waiting, boost::system::error_code error, std::optional<Chunk> chunk);
     void cancel_wait(uint64_t wait);
     Chunk take_front(bool& resumes);
     void connect_cancellation(Handler& handler);
 
     boost::asio::any_io_executor executor_;
     std::function<void()> resume_;
-    DeliveryBatch* const batch_;
     mutable std::mutex mutex_;
     std::deque<Chunk> chunks_;
     int64_t num_queued_tokens_ = 0;

@@ -265,31 +265,3 @@ TEST_CASE("producer and consumer on two threads: every token once and in order")
     CHECK(in_order);
     CHECK(expected == kTokens);
 }
-
-TEST_CASE("a batch hands the producer's completions over together, in order, one that throws included") {
-    net::io_context io;
-    takt::DeliveryBatch batch(io.get_executor());
-    std::vector<std::shared_ptr<TokenStream>> streams;
-    std::vector<std::string> seen;
-    for (int i = 0; i < 5; ++i) {
-        streams.push_back(std::make_shared<TokenStream>(io.get_executor(), [] {}, &batch));
-        streams.back()->async_next([&seen, i](boost::system::error_code, std::optional<Chunk> chunk) {
-            seen.push_back(std::to_string(i) + (chunk ? chunk->text : "-"));
-            if (i == 1) throw std::runtime_error("a reader's own fault");
-        });
-    }
-    for (int i = 0; i < 4; ++i) {
-        Chunk chunk;
-        chunk.text = "x";
-        streams[static_cast<size_t>(i)]->push(std::move(chunk));
-    }
-    streams[4]->finish({}, {});
-    CHECK(io.poll() == 0);
-    batch.flush();
-    CHECK(seen.empty());
-    CHECK_THROWS_AS(io.poll(), std::runtime_error);
-    CHECK(seen == std::vector<std::string>{"0x", "1x"});
-    io.restart();
-    io.poll();
-    CHECK(seen == std::vector<std::string>{"0x", "1x", "2x", "3x", "4-"});
-}
