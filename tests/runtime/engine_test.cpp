@@ -184,7 +184,9 @@ TEST_CASE("what an engine learned of its device's step times is there at the nex
     std::filesystem::remove(path);
     {
         Host host(1, {"scheduler.profile_cache=" + path, "sim.scale=0.01"});
-        CHECK(host.run(prompt_of(std::string(500, 'x'), 200)).size() == 200);
+        RequestResult result;
+        host.run(prompt_of(std::string(500, 'x'), 200), &result);
+        CHECK(result.usage.completion_tokens == 200);   // a token may have no text
         CHECK_FALSE(std::filesystem::exists(path));   // kept when the engine ends
     }
     REQUIRE(std::filesystem::exists(path));
