@@ -114,18 +114,18 @@ void dequantise_block(const PackedGroup& group, int64_t block, float* w) {
         const Lanes d = load_f16(record + strip * 32);
         const Lanes m = f.has_min ? load_f16(record + 64 + strip * 32) : zero();
         const uint8_t* planes = record + f.scale_bytes + strip * (f.nibbles ? 256 : 512);
-        for (int column = 0; column < kBlockColumns; ++column) {
-            const int vector = f.nibbles ? column / 8 : column / 4;
-            const int byte = column % 4;
-            const bool high = f.nibbles && (column % 8) >= 4;
-            float q[16];
-            for (int lane = 0; lane < 16; ++lane) {
-                const uint8_t raw = planes[vector * 64 + lane * 4 + byte];
-                const int value = f.nibbles ? (high ? raw >> 4 : raw & 15) : raw;
-                q[lane] = static_cast<float>(value - f.offset);
-            }
-            // Rounded as a dequantised file is: d * q, then + m.
-            store(w + column * kGroupRows + strip * 16, d * load(q) + m);
+        // Rounded as a dequantised file is: d * q, then + m.
+        const auto put = [&](int column, Ints q) TAKT_INLINE {
+            store(w + column * kGroupRows + strip * 16, d * to_float(q + broadcast_int(-f.offset)) + m);
+        };
+        for (int v = 0; v < (f.nibbles ? 4 : 8); ++v) {
+            const Ints raw = load_ints(planes + v * 64);
+            repeat<4>([&](auto b) TAKT_INLINE {
+                constexpr int shift = 8 * decltype(b)::value;
+                if (!f.nibbles) return put(v * 4 + b, shift_and<shift>(raw, 0xffu));
+                put(v * 8 + b, shift_and<shift>(raw, 0x0fu));
+                put(v * 8 + 4 + b, shift_and<shift + 4>(raw, 0x0fu));
+            });
         }
     }
 }
