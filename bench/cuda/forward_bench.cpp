@@ -37,13 +37,14 @@ std::vector<Scene> scenes() {
     return all;
 }
 
-void run_model(const ModelShape& shape, std::FILE* out) {
+void run_model(const ModelShape& shape, std::FILE* out, const std::string& only) {
     std::mt19937_64 random(7);
     ModelBench bench(shape, 270000, 8192, random);
     const std::pair<Part, const char*> parts[] = {{Part::input, "input"},   {Part::attention, "attention"},
                                                   {Part::output, "output"}, {Part::mlp, "mlp"},
                                                   {Part::down, "down"},     {Part::head, "head"}};
     for (const Scene& scene : scenes()) {
+        if (scene.name.find(only) == std::string::npos) continue;
         double kv_tokens = 0;
         int64_t rows = 0;
         for (const SegmentShape& s : scene.segments) {
@@ -81,8 +82,8 @@ int main(int argc, char** argv) {
     }
     std::FILE* out = std::fopen(argc > 1 ? argv[1] : "/dev/null", "w");
     const std::string only = argc > 2 ? argv[2] : "";
-    if (only.empty() || only == "7b") takt::check::run_model({"7b", 28, 3584, 28, 4, 128, 18944, 152064}, out);
-    if (only.empty() || only == "3b") takt::check::run_model({"3b", 36, 2048, 16, 2, 128, 11008, 151936}, out);
+    if (only.empty() || only == "7b") takt::check::run_model({"7b", 28, 3584, 28, 4, 128, 18944, 152064}, out, argc > 3 ? argv[3] : "");
+    if (only.empty() || only == "3b") takt::check::run_model({"3b", 36, 2048, 16, 2, 128, 11008, 151936}, out, argc > 3 ? argv[3] : "");
     std::fclose(out);
     return 0;
 }

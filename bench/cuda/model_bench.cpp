@@ -36,7 +36,7 @@ ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_r
         std::exit(3);
     }
     context_ = context.value();
-    context_->gemm()->tune_new_shapes(6);
+    context_->gemm()->tune_new_shapes(16);
     pattern_ =
         std::make_unique<DeviceArray<__nv_bfloat16>>(random_values<__nv_bfloat16>(random, kPatternElements, 0.02f));
     layout_ = {DType::bf16, 1, shape.kv_heads, shape.head_dim, 16, static_cast<int32_t>(max_kv_tokens / 16 + 1)};

@@ -1,4 +1,4 @@
-// Attention of a step: all items of the work list in one launch. Host side; capturable.
+// Attention of a step: the decode items of the work list in one launch, the prefill items in another. Host side; capturable.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,6 +7,7 @@
 
 namespace takt::cuda {
 
-Status run_attention(cudaStream_t stream, const AttentionParams& params, int32_t num_sms);
+/// `deterministic`: the plan was made without splits and may have prefill items in a step of any size.
+Status run_attention(cudaStream_t stream, const AttentionParams& params, int32_t num_sms, bool deterministic = false);
 
 }   // namespace takt::cuda

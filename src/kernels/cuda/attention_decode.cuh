@@ -1,6 +1,7 @@
 // Decode attention: a block of four warps an item, the warps take 16-token tiles in turn, each with its own ring of
-// asynchronous copies and its own softmax, so that nothing synchronises until the item ends. Query heads of one KV head
-// fill the MMA's rows.
+// asynchronous copies and its own softmax, so that nothing synchronises until the item ends. A warp's copies run ahead of
+// its arithmetic over the ends of items, and start before the previous kernel has ended where this step writes nothing.
+// Query heads of one KV head fill the MMA's rows.
 #pragma once
 
 #include "kernels/cuda/attention_tile.cuh"
@@ -9,158 +10,225 @@ namespace takt::cuda {
 
 constexpr int kDecodeWarps = 4;
 constexpr int kDecodeThreads = kDecodeWarps * 32;
-constexpr int kDecodeStages = 3;
+template <int kHeadDim>
+constexpr int kDecodeStages = kHeadDim > 128 ? 2 : 3;
 
+template <int kHeadDim>
+struct DecodeShape {
+    static constexpr int kStageBytes = 2 * 16 * TileShape<kHeadDim>::kRowBytes;
+    static constexpr int kRingBytes = kDecodeWarps * kDecodeStages<kHeadDim> * kStageBytes;
+    static constexpr int kPartBytes = kDecodeWarps * 8 * kHeadDim * 4;   // eight rows of each warp
+    /// Column of a row in the warps' parts: rows of neighbouring lanes in different banks.
+    static __device__ __forceinline__ int column(int row, int at) {
+        return kHeadDim % 32 == 0 ? at ^ ((row & 3) << 3) : at;
+    }
+};
 template <int kHeadDim>
 constexpr size_t decode_shared_bytes() {
-    return static_cast<size_t>(kDecodeWarps) * kDecodeStages * 2 * 16 * TileShape<kHeadDim>::kRowBytes +
-           16 * kHeadDim * 4;
+    return DecodeShape<kHeadDim>::kRingBytes + DecodeShape<kHeadDim>::kPartBytes;
 }
 
-/// Starts the copies of the 16 keys and values from `token` on; tokens past the item's end become zeros.
+/// The tiles of one warp in the order in which it loads them.
 template <int kHeadDim>
-__device__ __forceinline__ void decode_load(const AttentionArguments& a, const ItemView& v, int token, uint8_t* stage) {
-    using Shape = TileShape<kHeadDim>;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int32_t* table = a.block_ids + v.s.table_begin;
-    const uint8_t* from[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int at = min(token + half * 8, v.w.kv_end - 1);
-        from[half] = a.kv_layer + table[at / a.block_tokens] * a.block_stride + v.w.kv_head * a.head_stride +
-                     static_cast<int64_t>((token + half * 8) % a.block_tokens) * (kHeadDim * 2);
-    }
-#pragma unroll
-    for (int i = lane; i < 16 * Shape::kChunks; i += 32) {
-        const int t = i / Shape::kChunks, chunk = i % Shape::kChunks;
-        const uint8_t* src = (t < 8 ? from[0] : from[1]) + (t % 8) * (kHeadDim * 2) + chunk * 16;
-        const int bytes = token + t < v.w.kv_end ? 16 : 0;
-        uint8_t* dst = stage + t * Shape::kRowBytes + chunk * 16;
-        copy_async_16(dst, src, bytes);
-        copy_async_16(dst + 16 * Shape::kRowBytes, src + a.kv_stride, bytes);
-    }
-}
+struct DecodeLoader {
+    const AttentionArguments& a;
+    int item, num_items, tile = 0, tiles = 0, ids_begin = 0;
+    int kv_begin = 0, kv_end = 0, fresh = 0;   // fresh: first position that this step writes
+    const int32_t* table = nullptr;
+    const uint8_t* head = nullptr;
+    uint32_t places[2] = {0, 0};   // of lane i: where the halves of the warp's i-th tile from ids_begin on lie, in 16 bytes
 
-template <class T, int kHeadDim>
-__device__ __forceinline__ void decode_tile(const AttentionArguments& a, const ItemView& v,
-                                            const uint32_t (&q)[kHeadDim / 16][4], int token, const int (&position)[2],
-                                            uint32_t stage, float (&maximum)[2], float (&sum)[2],
-                                            float (&out)[kHeadDim / 8][4]) {
-    float s[2][4] = {};
-    score_16<T, kHeadDim>(s[0], s[1], q, stage);
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            const int at = token + n * 8 + lane % 4 * 2 + (c & 1);
-            s[n][c] = is_seen(a, at, position[c >> 1], v.w.kv_end) ? scaled_score(a, s[n][c]) : kMinusInfinity;
+    __device__ __forceinline__ DecodeLoader(const AttentionArguments& arguments, int count)
+        : a(arguments), item(static_cast<int>(blockIdx.x)), num_items(count) {
+        enter();
+    }
+    [[nodiscard]] __device__ __forceinline__ bool done() const { return item >= num_items; }
+    [[nodiscard]] __device__ __forceinline__ bool next_is_old() const { return kv_begin + tile * 16 + 16 <= fresh; }
+    /// Goes to the next item that has a tile for this warp, from `item` on.
+    __device__ __forceinline__ void enter() {
+        for (; item < num_items; item += static_cast<int>(gridDim.x)) {
+            const ItemView v = view_item(a, item);
+            kv_begin = v.w.kv_begin;
+            kv_end = v.w.kv_end;
+            fresh = v.s.position_begin;
+            table = a.block_ids + v.s.table_begin;
+            head = a.kv_layer + v.w.kv_head * a.head_stride;
+            tiles = (kv_end - kv_begin + 15) / 16;
+            tile = static_cast<int>(threadIdx.x) / 32;
+            if (tile >= tiles) continue;
+            take_ids();
+            return;
         }
     }
-    softmax_step<2, kHeadDim>(s, maximum, sum, out);
+    __device__ __forceinline__ void take_ids() {
+        ids_begin = tile;
+        const int lane = static_cast<int>(threadIdx.x) % 32, from = kv_begin + (tile + lane * kDecodeWarps) * 16;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int at = min(from + half * 8, kv_end - 1), block = at / a.block_tokens;
+            places[half] = static_cast<uint32_t>((table[block] * a.block_stride +
+                                                  (from + half * 8 - block * a.block_tokens) * int64_t{kHeadDim * 2}) / 16);
+        }
+    }
+    template <bool kEnds>
+    __device__ __forceinline__ void copy(uint8_t* stage, const uint8_t* const (&from)[2], int left) const {
+        using Shape = TileShape<kHeadDim>;
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+        for (int i = lane; i < 16 * Shape::kChunks; i += 32) {
+            const int t = i / Shape::kChunks, chunk = i % Shape::kChunks;
+            const uint8_t* src = (t < 8 ? from[0] : from[1]) + (t % 8) * (kHeadDim * 2) + chunk * 16;
+            const int bytes = !kEnds || t < left ? 16 : 0;
+            uint8_t* dst = stage + Shape::offset(t, chunk);
+            copy_async_16(dst, src, bytes);
+            copy_async_16(dst + 16 * Shape::kRowBytes, src + a.kv_stride, bytes);
+        }
+    }
+    /// Starts the copies of the next tile's keys and values; tokens past the item's end become zeros.
+    __device__ __forceinline__ void load(uint8_t* stage) {
+        if (tile - ids_begin >= 32 * kDecodeWarps) take_ids();
+        const int which = (tile - ids_begin) / kDecodeWarps, left = kv_end - kv_begin - tile * 16;
+        const uint8_t* from[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            from[half] = head + static_cast<uint64_t>(__shfl_sync(0xffffffffu, places[half], which)) * 16;
+        if (left >= 16) {
+            copy<false>(stage, from, left);
+        } else {
+            copy<true>(stage, from, left);
+        }
+        tile += kDecodeWarps;
+        if (tile >= tiles) {
+            item += static_cast<int>(gridDim.x);
+            enter();
+        }
+    }
+};
+
+template <class T, int kHeadDim>
+__device__ __forceinline__ void decode_tile(const AttentionArguments& a, const uint32_t (&q)[kHeadDim / 16][4], int token,
+                                            uint32_t stage, SoftmaxRows& rows, float (&out)[kHeadDim / 8][4]) {
+    float s[2][4] = {};
+    score_16<T, kHeadDim>(s[0], s[1], q, stage);
+    rows.step(a, s, token);
+    if (__any_sync(0xffffffffu, rows.scale[0] != 1.0f || rows.scale[1] != 1.0f)) rows.shrink(out);
     const uint32_t p[4] = {pack_pair<T>(s[0][0], s[0][1]), pack_pair<T>(s[0][2], s[0][3]),
                            pack_pair<T>(s[1][0], s[1][1]), pack_pair<T>(s[1][2], s[1][3])};
     weigh_16<T, kHeadDim>(out, p, stage + 16 * TileShape<kHeadDim>::kRowBytes);
 }
 
-/// Sums the four warps' results into `total` [16][kHeadDim]; returns each row's maximum and sum through `stats`.
+/// The four warps' sums of rows [8 r, 8 r + 8), each already scaled, to the output or to the item's partial result.
 template <int kHeadDim>
-__device__ __forceinline__ void merge_warps(float* total, float (*stats)[16][2], const float (&maximum)[2],
-                                            float (&sum)[2], const float (&out)[kHeadDim / 8][4]) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+__device__ __forceinline__ void store_rows(const AttentionArguments& a, const ItemView& v, int r, const float* parts,
+                                           const float (*stats)[16][2]) {
+    const int count = min(8, v.w.num_rows - r * 8);
+    for (int i = static_cast<int>(threadIdx.x); i < count * (kHeadDim / 4); i += kDecodeThreads) {
+        const int row = i / (kHeadDim / 4), column = i % (kHeadDim / 4) * 4, m = r * 8 + row;
+        float most = kMinusInfinity, sum = 0;
+        float4 x = make_float4(0, 0, 0, 0);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1);
-        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
-        if (lane % 4 == 0) {
-            stats[warp][lane / 4 + r * 8][0] = maximum[r];
-            stats[warp][lane / 4 + r * 8][1] = sum[r];
+        for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, stats[w][m][0]);
+#pragma unroll
+        for (int w = 0; w < kDecodeWarps; ++w) {
+            sum += stats[w][m][1] * power_of_two(stats[w][m][0] - most);
+            const float4 y = *reinterpret_cast<const float4*>(parts + (w * 8 + row) * kHeadDim +
+                                                              DecodeShape<kHeadDim>::column(row, column));
+            x = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
         }
-    }
-    __syncthreads();
-    float scale[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        float most = kMinusInfinity;
-        for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, stats[w][lane / 4 + r * 8][0]);
-        scale[r] = exp2f(maximum[r] - most);
-    }
-    for (int w = 0; w < kDecodeWarps; ++w) {
-        if (warp == w) {
-#pragma unroll
-            for (int d = 0; d < kHeadDim / 8; ++d) {
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
-                    auto* at = reinterpret_cast<float2*>(total + (lane / 4 + r * 8) * kHeadDim + d * 8 + lane % 4 * 2);
-                    float2 x = w == 0 ? make_float2(0, 0) : *at;
-                    x.x += out[d][2 * r] * scale[r];
-                    x.y += out[d][2 * r + 1] * scale[r];
-                    *at = x;
-                }
-            }
+        if (v.w.partial < 0) {
+            const float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+            write_output(a, v, m, kHeadDim, column, make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse));
+        } else {
+            float* to = a.partials + (int64_t{v.w.partial} + m) * (kHeadDim + kPartialExtra);
+            __stcg(reinterpret_cast<float4*>(to + column), x);
+            if (column == 0) __stcg(reinterpret_cast<float2*>(to + kHeadDim), make_float2(most, sum));
         }
-        __syncthreads();
     }
 }
 
-template <class T, int kHeadDim>
-__device__ __forceinline__ void decode_finish(const AttentionArguments& a, const ItemView& v, const float* total,
-                                              float (*stats)[16][2]) {
-    for (int i = static_cast<int>(threadIdx.x); i < v.w.num_rows * (kHeadDim / 4); i += kDecodeThreads) {
-        const int m = i / (kHeadDim / 4), column = i % (kHeadDim / 4) * 4;
-        float most = kMinusInfinity, sum = 0;
-        for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, stats[w][m][0]);
-        for (int w = 0; w < kDecodeWarps; ++w) sum += stats[w][m][1] * exp2f(stats[w][m][0] - most);
-        float4 x = *reinterpret_cast<const float4*>(total + m * kHeadDim + column);
-        if (v.w.partial < 0) {
-            const float inverse = sum > 0 ? 1.0f / sum : 0.0f;
-            write_output(a, v, m, kHeadDim, column,
-                         make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse));
-        } else {
-            float* row = a.partials + (int64_t{v.w.partial} + m) * (kHeadDim + kPartialExtra);
-            __stcg(reinterpret_cast<float4*>(row + column), x);
-            if (column == 0) __stcg(reinterpret_cast<float2*>(row + kHeadDim), make_float2(most, sum));
+/// Merges the four warps' results of an item; the block that finishes a split result last combines its parts.
+template <int kHeadDim>
+__device__ __forceinline__ void decode_finish(const AttentionArguments& a, const ItemView& v, float* parts,
+                                              float (*stats)[16][2], SoftmaxRows& rows,
+                                              const float (&out)[kHeadDim / 8][4]) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const auto sync = [] { __syncthreads(); };
+    rows.finish();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (lane % 4 == 0) {
+            stats[warp][lane / 4 + r * 8][0] = rows.maximum[r];
+            stats[warp][lane / 4 + r * 8][1] = rows.sum[r];
         }
     }
-    if (v.w.partial >= 0 && finishes_last(a, v)) combine_partials<kHeadDim, kDecodeThreads>(a, v, kDecodeRows);
+    sync();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (r == 1 && v.w.num_rows <= 8) break;
+        if (r == 1) sync();
+        float most = kMinusInfinity;
+#pragma unroll
+        for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, stats[w][lane / 4 + r * 8][0]);
+        const float scale = power_of_two(rows.maximum[r] - most);
+        float* row = parts + (warp * 8 + lane / 4) * kHeadDim;
+#pragma unroll
+        for (int d = 0; d < kHeadDim / 8; ++d) {
+            *reinterpret_cast<float2*>(row + DecodeShape<kHeadDim>::column(lane / 4, d * 8 + lane % 4 * 2)) =
+                make_float2(out[d][2 * r] * scale, out[d][2 * r + 1] * scale);
+        }
+        sync();
+        store_rows<kHeadDim>(a, v, r, parts, stats);
+    }
+    if (v.w.partial >= 0 && finishes_last(a, v, threadIdx.x == 0, sync))
+        combine_partials<kHeadDim, kDecodeThreads>(a, v, static_cast<int>(threadIdx.x), kDecodeRows, 0, v.w.num_rows, parts, sync);
+    sync();
 }
 
 /// The decode items of this block.
 template <class T, int kHeadDim>
 __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8_t* memory, float (*stats)[16][2]) {
-    constexpr int kStageBytes = 2 * 16 * TileShape<kHeadDim>::kRowBytes;
+    constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim>::kStageBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    uint8_t* ring = memory + warp * kDecodeStages * kStageBytes;
-    auto* total = reinterpret_cast<float*>(memory + kDecodeWarps * kDecodeStages * kStageBytes);
+    uint8_t* ring = memory + warp * kStages * kStageBytes;
+    auto* parts = reinterpret_cast<float*>(memory + DecodeShape<kHeadDim>::kRingBytes);
     const int num_items = static_cast<int>(a.header->reserved);
+    DecodeLoader<kHeadDim> loader(a, num_items);
+    if (!loader.done()) prefetch_global(&a.work[a.work[blockIdx.x].group & ((1 << kSplitShift) - 1)].segment);   // its count
+    int ahead = 0;
+    while (ahead < kStages && !loader.done() && loader.next_is_old()) {
+        loader.load(ring + ahead * kStageBytes);
+        copy_async_commit();
+        ++ahead;
+    }
+    wait_for_predecessors();
+    for (; ahead < kStages; ++ahead) {
+        if (!loader.done()) loader.load(ring + ahead * kStageBytes);
+        copy_async_commit();
+    }
+    if (a.alone && static_cast<int>(blockIdx.x) >= num_items) {
+        dependents_may_launch();
+        return linger(6000);
+    }
+    int stage = 0;
     for (int item = static_cast<int>(blockIdx.x); item < num_items; item += static_cast<int>(gridDim.x)) {
         const ItemView v = view_item(a, item);
         const int tiles = (v.w.kv_end - v.w.kv_begin + 15) / 16;
-        for (int i = 0; i < kDecodeStages - 1; ++i) {
-            const int tile = warp + i * kDecodeWarps;
-            if (tile < tiles) decode_load<kHeadDim>(a, v, v.w.kv_begin + tile * 16, ring + i * kStageBytes);
-            copy_async_commit();
-        }
         uint32_t q[kHeadDim / 16][4];
         load_queries<T, kHeadDim>(q, a, v, 0);
-        const int position[2] = {v.position(lane / 4), v.position(lane / 4 + 8)};
-        float out[kHeadDim / 8][4] = {}, maximum[2] = {kMinusInfinity, kMinusInfinity}, sum[2] = {0, 0};
-        int stage = 0, load_stage = kDecodeStages - 1;
+        SoftmaxRows rows(a, v, lane / 4, 0, 16);
+        float out[kHeadDim / 8][4] = {};
         for (int tile = warp; tile < tiles; tile += kDecodeWarps) {
-            const int next = tile + (kDecodeStages - 1) * kDecodeWarps;
-            copy_async_wait<kDecodeStages - 2>();
+            copy_async_wait<kStages - 1>();
             __syncwarp();
-            if (next < tiles) decode_load<kHeadDim>(a, v, v.w.kv_begin + next * 16, ring + load_stage * kStageBytes);
+            decode_tile<T, kHeadDim>(a, q, v.w.kv_begin + tile * 16, shared_address(ring + stage * kStageBytes), rows, out);
+            __syncwarp();
+            if (!loader.done()) loader.load(ring + stage * kStageBytes);
             copy_async_commit();
-            decode_tile<T, kHeadDim>(a, v, q, v.w.kv_begin + tile * 16, position,
-                                     shared_address(ring + stage * kStageBytes), maximum, sum, out);
-            stage = stage + 1 == kDecodeStages ? 0 : stage + 1;
-            load_stage = load_stage + 1 == kDecodeStages ? 0 : load_stage + 1;
+            stage = stage + 1 == kStages ? 0 : stage + 1;
         }
-        copy_async_wait<0>();
-        merge_warps<kHeadDim>(total, stats, maximum, sum, out);
-        decode_finish<T, kHeadDim>(a, v, total, stats);
-        __syncthreads();
+        // Only now: the next kernel's stream of weights would hold up the few reads that this one waits for.
+        if (a.alone && item + static_cast<int>(gridDim.x) >= num_items) dependents_may_launch();
+        decode_finish<kHeadDim>(a, v, parts, stats, rows, out);
     }
 }
 

@@ -7,32 +7,39 @@
 namespace takt::cuda {
 namespace {
 
+constexpr int32_t kPartsABlock = 4;
+constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
+
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 struct Planner {
     const AttentionPlanParams& p;
     int32_t group;   // query heads a KV head
-    int32_t slots;   // blocks of the grid
+    int32_t num_sms;
+    int32_t slots;   // blocks of the decode items' grid
     int32_t num_work = 0;
     int32_t partial_rows = 0;
     bool overflow = false;
 
     [[nodiscard]] const SegmentInput& segment(int32_t s) const { return p.host.segments[s]; }
     [[nodiscard]] bool is_decode(int32_t s) const {
-        return !p.deterministic && segment(s).num_rows * group <= kDecodeRows;
+        return !p.deterministic && (segment(s).num_rows * group <= kDecodeRows || p.host.header->num_rows <= kSmallSteps);
     }
-    [[nodiscard]] int32_t decode_tiles() const { return ceil_div(group, kDecodeRows); }
+    [[nodiscard]] int32_t results(int32_t s) const { return ceil_div(segment(s).num_rows * group, kDecodeRows); }
 
-    /// First position that rows from `row` on can see, a multiple of 64.
-    [[nodiscard]] int32_t kv_low(int32_t s, int32_t row) const {
+    /// First position that rows from `row` on can see, rounded down to a multiple of `unit`.
+    [[nodiscard]] int32_t kv_low(int32_t s, int32_t row, int32_t unit) const {
         if (p.window <= 0) return 0;
-        return std::max(0, segment(s).position_begin + row - p.window + 1) / kDecodeUnit * kDecodeUnit;
+        return std::max(0, segment(s).position_begin + row - p.window + 1) / unit * unit;
+    }
+    [[nodiscard]] int32_t decode_units(int32_t s) const {
+        return ceil_div(segment(s).position_begin + segment(s).num_rows - kv_low(s, 0, kDecodeUnit), kDecodeUnit);
     }
 
-    /// Items of one result: `splits` ranges of [low, high) in whole units of 64.
+    /// Items of one result: `splits` ranges of [low, high) in whole units.
     void emit(int32_t s, int32_t kv_head, int32_t m_begin, int32_t m_count, int32_t low, int32_t high, int32_t splits,
-              int32_t rows_a_partial) {
-        const int32_t units = ceil_div(high - low, kDecodeUnit);
+              int32_t rows_a_partial, int32_t unit) {
+        const int32_t units = ceil_div(high - low, unit);
         splits = std::clamp(splits, 1, std::min(units, kMaxSplits));
         if (num_work + splits > p.capacity.max_work) {
             overflow = true;
@@ -46,69 +53,84 @@ struct Planner {
             w.kv_head = kv_head;
             w.row_begin = m_begin;
             w.num_rows = m_count;
-            w.kv_begin = low + static_cast<int32_t>(static_cast<int64_t>(units) * i / splits) * kDecodeUnit;
+            w.kv_begin = low + static_cast<int32_t>(static_cast<int64_t>(units) * i / splits) * unit;
             w.kv_end = std::min(
-                high, low + static_cast<int32_t>(static_cast<int64_t>(units) * (i + 1) / splits) * kDecodeUnit);
+                high, low + static_cast<int32_t>(static_cast<int64_t>(units) * (i + 1) / splits) * unit);
             w.partial = splits > 1 ? partial_rows : -1;
             w.group = first | (splits << kSplitShift);
             if (splits > 1) partial_rows += rows_a_partial;
         }
     }
 
-    /// Longest load of a slot, in units, when every result is cut into pieces of at most `size` units.
-    [[nodiscard]] int64_t decode_cost(int32_t size) {
+    /// About how long the step's decode items take when every result is cut into pieces of at most `size` units, in units'
+    /// worth of one block's time: the longest block's items, each with its start and end, and the combination of most parts.
+    [[nodiscard]] double decode_cost(int32_t size, int64_t all_units) {
         loads.fill(0);
-        int32_t at = 0, most = 0;
+        int32_t at = 0, parts = 1;
+        double most = 0;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (!is_decode(s)) continue;
-            const SegmentInput& g = segment(s);
-            const int32_t units = ceil_div(g.position_begin + g.num_rows - kv_low(s, 0), kDecodeUnit);
-            const int32_t splits = std::min(ceil_div(units, size), kMaxSplits);
-            for (int32_t i = 0; i < p.kv.num_kv_heads * results(s) * splits; ++i) {
-                int32_t& load = loads[static_cast<size_t>(at)];
-                load += ceil_div(units, splits) * 4 + 6 + (splits > 1 ? 3 : 0);
-                most = std::max(most, load);
-                at = at + 1 == slots ? 0 : at + 1;
+            const int32_t units = decode_units(s), splits = std::min(ceil_div(units, size), kMaxSplits);
+            parts = std::max(parts, splits);
+            for (int32_t i = 0; i < p.kv.num_kv_heads * results(s); ++i) {
+                for (int32_t part = 0; part < splits; ++part) {
+                    double& load = loads[static_cast<size_t>(at)];
+                    load += ceil_div(units, splits) + (splits > 1 ? 1.5 : 0.7);
+                    most = std::max(most, load);
+                    at = at + 1 == slots ? 0 : at + 1;
+                }
             }
         }
-        return most;
+        // All blocks together read at the memory's rate, which is less than what a block alone would take.
+        return std::max(most, 1.3 * static_cast<double>(all_units) / slots) + (parts > 1 ? 0.25 * parts : 0.0);
     }
-    [[nodiscard]] int32_t results(int32_t s) const { return segment(s).num_rows == 1 ? decode_tiles() : 1; }
+
+    /// Whether pieces of `size` units are more than the work list holds and than could be worth it.
+    [[nodiscard]] bool has_many_parts(int32_t size) const {
+        int64_t parts = 0, whole = 0;
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (!is_decode(s)) continue;
+            const int32_t count = p.kv.num_kv_heads * results(s);
+            whole += count;
+            parts += int64_t{count} * std::min(ceil_div(decode_units(s), size), kMaxSplits);
+        }
+        return parts > std::max<int64_t>(2 * whole, int64_t{kPartsABlock} * slots);
+    }
 
     void decode() {
         int64_t units = 0;
         int32_t longest = 1;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (!is_decode(s)) continue;
-            const int32_t n = ceil_div(segment(s).position_begin + segment(s).num_rows - kv_low(s, 0), kDecodeUnit);
-            longest = std::max(longest, n);
-            units += int64_t{n} * p.kv.num_kv_heads * results(s);
+            longest = std::max(longest, decode_units(s));
+            units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
         }
         if (units == 0) return;
         const auto even = static_cast<int32_t>(std::max<int64_t>(1, (units + slots - 1) / slots));
         int32_t best = longest;
-        int64_t best_cost = -1;
-        for (const int32_t size : {longest, even, ceil_div(even, 2), ceil_div(even, 3), ceil_div(even, 4)}) {
-            const int64_t cost = decode_cost(std::max(1, size));
+        double best_cost = -1;
+        for (const int32_t size : {longest, 4 * even, 3 * even, 2 * even, even + ceil_div(even, 2), even, ceil_div(even, 2),
+                                   ceil_div(even, 3), ceil_div(even, 4)}) {
+            if (size > longest || (size != longest && has_many_parts(size))) continue;
+            const double cost = decode_cost(size, units);
             if (best_cost >= 0 && cost >= best_cost) continue;
             best_cost = cost;
-            best = std::max(1, size);
+            best = size;
         }
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (!is_decode(s)) continue;
             const SegmentInput& g = segment(s);
-            const int32_t low = kv_low(s, 0), high = g.position_begin + g.num_rows, all = g.num_rows * group;
+            const int32_t low = kv_low(s, 0, kDecodeUnit), high = g.position_begin + g.num_rows, all = g.num_rows * group;
             for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
                 for (int32_t m = 0; m < all; m += kDecodeRows) {
-                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high,
-                         ceil_div(ceil_div(high - low, kDecodeUnit), best), kDecodeRows);
+                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high, ceil_div(decode_units(s), best), kDecodeRows, kDecodeUnit);
                 }
             }
         }
     }
 
     void prefill() {
-        int64_t tiles = 0, units = 0;
+        int64_t tiles = 0;
         const auto visit = [&](auto&& f) {
             for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
                 if (is_decode(s)) continue;
@@ -116,32 +138,36 @@ struct Planner {
                 for (int32_t m = (all - 1) / kPrefillRows * kPrefillRows; m >= 0; m -= kPrefillRows) {
                     const int32_t count = std::min(kPrefillRows, all - m);
                     const int32_t high = segment(s).position_begin + (m + count - 1) / group + 1;
-                    f(s, m, count, kv_low(s, m / group), high);
+                    f(s, m, count, kv_low(s, m / group, kPrefillUnit), high);
                 }
             }
         };
-        visit([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
-            tiles += p.kv.num_kv_heads;
-            units += int64_t{ceil_div(high - low, kDecodeUnit)} * p.kv.num_kv_heads;
-        });
+        visit([&](int32_t, int32_t, int32_t, int32_t, int32_t) { tiles += p.kv.num_kv_heads; });
         if (tiles == 0) return;
-        const bool split = !p.deterministic && tiles < slots;
-        const auto size = static_cast<int32_t>(std::max<int64_t>(4, (units + slots - 1) / slots));
+        const bool split = !p.deterministic && tiles < num_sms;
+        int32_t size = 2;   // of a part; as small as one round of the grid allows
+        for (int64_t parts = num_sms + 1; split && parts > num_sms; ++size) {
+            parts = 0;
+            visit([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
+                parts += int64_t{p.kv.num_kv_heads} * std::min(kMostPrefillParts, ceil_div(ceil_div(high - low, kPrefillUnit), size + 1));
+            });
+        }
         visit([&](int32_t s, int32_t m, int32_t count, int32_t low, int32_t high) {
             for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
-                emit(s, h, m, count, low, high, split ? ceil_div(ceil_div(high - low, kDecodeUnit), size) : 1,
-                     kPrefillRows);
+                const int32_t parts = split ? std::min(kMostPrefillParts, ceil_div(ceil_div(high - low, kPrefillUnit), size)) : 1;
+                emit(s, h, m, count, low, high, parts, kPrefillRows, kPrefillUnit);
             }
         });
     }
 
-    std::array<int32_t, 1024> loads{};
+    std::array<double, 1024> loads{};
 };
 
 }   // namespace
 
 Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
-    Planner planner{p, p.num_heads / p.kv.num_kv_heads, std::min(2 * num_sms, 1024)};
+    const bool small = p.host.header->num_rows <= kSmallSteps;
+    Planner planner{p, p.num_heads / p.kv.num_kv_heads, num_sms, std::min(small ? num_sms : 2 * num_sms, 1024)};
     planner.decode();
     p.host.header->reserved = planner.num_work;
     planner.prefill();
@@ -152,7 +178,8 @@ Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
 
 int32_t max_attention_work(const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t num_sms) {
     const int32_t group = num_heads / kv.num_kv_heads;
-    const int32_t decode = segments * kv.num_kv_heads * ceil_div(group, kDecodeRows) + 4 * 2 * num_sms * 2;
+    const int32_t results = segments * kv.num_kv_heads * ceil_div(group, kDecodeRows) + kSmallSteps * num_heads;
+    const int32_t decode = 2 * results + 2 * kPartsABlock * num_sms;
     const auto prefill =
         static_cast<int32_t>(int64_t{rows} * group / kPrefillRows + segments) * kv.num_kv_heads + kMaxPrefillSplits;
     return decode + prefill;

@@ -2,34 +2,24 @@
 // paged loads of keys and values, and the combination of partial results by the block that finishes last.
 #pragma once
 
+#include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/ops_ptx.cuh"
 
 namespace takt::cuda {
 
-struct AttentionArguments {
-    StepHeader* header;
-    const SegmentInput* segments;
-    AttentionWork* work;
-    const int32_t* block_ids;
-    const __nv_bfloat16* q;
-    const uint8_t* kv_layer;
-    float* partials;   // [rows][head_dim + 4]: weighted values, then maximum and sum
-    __nv_bfloat16* out;
-    int64_t block_stride, kv_stride, head_stride;
-    float scale_log2, scale, soft_cap;
-    int32_t num_heads, group, block_tokens, window;
-};
-
-constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kMinusInfinity = -1e30f;
 
+/// Rows of keys or values in shared memory. Eight rows of one 16-byte chunk lie in eight different bank groups: by swapping
+/// chunks where a row is a multiple of 128 bytes, else by padding.
 template <int kHeadDim>
 struct TileShape {
-    static constexpr int kRowBytes =
-        kHeadDim * 2 + 16;                         // a padded row: eight rows lie in eight different banks groups
     static constexpr int kChunks = kHeadDim / 8;   // of 16 bytes
-    static constexpr int kSteps = kHeadDim / 16;   // of the K axis of q.k
+    static constexpr bool kSwaps = kChunks % 8 == 0;
+    static constexpr int kRowBytes = kHeadDim * 2 + (kSwaps ? 0 : 16);
+    static __device__ __forceinline__ int offset(int row, int chunk) {
+        return row * kRowBytes + (kSwaps ? chunk ^ (row & 7) : chunk) * 16;
+    }
 };
 
 /// One item, its segment and the packed row's place.
@@ -86,78 +76,145 @@ __device__ __forceinline__ void load_queries(uint32_t (&q)[kHeadDim / 16][4], co
 template <class T, int kHeadDim>
 __device__ __forceinline__ void score_16(float (&s0)[4], float (&s1)[4], const uint32_t (&q)[kHeadDim / 16][4],
                                          uint32_t keys) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, which = lane / 8;
-    const uint32_t at =
-        keys + static_cast<uint32_t>((lane % 8 + (which >> 1) * 8) * TileShape<kHeadDim>::kRowBytes + (which & 1) * 16);
+    constexpr int kSteps = kHeadDim / 16, kAtOnce = kSteps > 8 ? 4 : kSteps;
+    const int lane = static_cast<int>(threadIdx.x) % 32, which = lane / 8, row = lane % 8 + (which >> 1) * 8;
+    float odd0[4] = {}, odd1[4] = {};   // two chains each: an addition waits for the last one of its chain
 #pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-        uint32_t b[4];
-        load_matrix_x4(b, at + static_cast<uint32_t>(k * 32));
-        mma_16816<T>(s0, q[k], b[0], b[1]);
-        mma_16816<T>(s1, q[k], b[2], b[3]);
+    for (int k0 = 0; k0 < kSteps; k0 += kAtOnce) {
+        uint32_t b[kAtOnce][4];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k)
+            load_matrix_x4(b[k], keys + static_cast<uint32_t>(TileShape<kHeadDim>::offset(row, (k0 + k) * 2 + (which & 1))));
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+            mma_16816<T>(k % 2 == 0 ? s0 : odd0, q[k0 + k], b[k][0], b[k][1]);
+            mma_16816<T>(k % 2 == 0 ? s1 : odd1, q[k0 + k], b[k][2], b[k][3]);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+        s0[c] += odd0[c];
+        s1[c] += odd1[c];
     }
 }
 
 /// out += p v for 16 tokens; p as an A fragment.
 template <class T, int kHeadDim>
 __device__ __forceinline__ void weigh_16(float (&out)[kHeadDim / 8][4], const uint32_t (&p)[4], uint32_t values) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, which = lane / 8;
-    const uint32_t at = values + static_cast<uint32_t>((lane % 8 + (which & 1) * 8) * TileShape<kHeadDim>::kRowBytes +
-                                                       (which >> 1) * 16);
+    constexpr int kSteps = kHeadDim / 16, kAtOnce = kSteps > 8 ? 4 : kSteps;
+    const int lane = static_cast<int>(threadIdx.x) % 32, which = lane / 8, row = lane % 8 + (which & 1) * 8;
 #pragma unroll
-    for (int d = 0; d < kHeadDim / 16; ++d) {
-        uint32_t b[4];
-        load_matrix_x4_transposed(b, at + static_cast<uint32_t>(d * 32));
-        mma_16816<T>(out[d * 2], p, b[0], b[1]);
-        mma_16816<T>(out[d * 2 + 1], p, b[2], b[3]);
-    }
-}
-
-/// Scores to base-2 exponents with cap; masked ones to minus infinity. `position` of the query row, `token` of the key.
-__device__ __forceinline__ float scaled_score(const AttentionArguments& a, float s) {
-    if (a.soft_cap > 0) {
-        const float x = s * a.scale / a.soft_cap;
-        return a.soft_cap * (1.0f - 2.0f / (__expf(2.0f * x) + 1.0f)) * kLog2e;
-    }
-    return s * a.scale_log2;
-}
-__device__ __forceinline__ bool is_seen(const AttentionArguments& a, int token, int position, int kv_end) {
-    return token <= position && token < kv_end && (a.window <= 0 || token > position - a.window);
-}
-
-/// Maximum, sum and rescaling of two rows (g and g + 8 of a 16-row tile) over kTiles n-tiles of scores; s becomes p.
-template <int kTiles, int kHeadDim>
-__device__ __forceinline__ void softmax_step(float (&s)[kTiles][4], float (&maximum)[2], float (&sum)[2],
-                                             float (&out)[kHeadDim / 8][4]) {
-    float scale[2];
+    for (int d0 = 0; d0 < kSteps; d0 += kAtOnce) {
+        uint32_t b[kAtOnce][4];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        float most = maximum[r];
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) most = fmaxf(most, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        scale[r] = exp2f(maximum[r] - most);
-        maximum[r] = most;
-        float total = 0;
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) {
-            s[n][2 * r] = s[n][2 * r] <= kMinusInfinity ? 0.0f : exp2f(s[n][2 * r] - most);
-            s[n][2 * r + 1] = s[n][2 * r + 1] <= kMinusInfinity ? 0.0f : exp2f(s[n][2 * r + 1] - most);
-            total += s[n][2 * r] + s[n][2 * r + 1];
+        for (int d = 0; d < kAtOnce; ++d) {
+            load_matrix_x4_transposed(
+                b[d], values + static_cast<uint32_t>(TileShape<kHeadDim>::offset(row, (d0 + d) * 2 + (which >> 1))));
         }
-        sum[r] = sum[r] * scale[r] + total;
-    }
-    if (__any_sync(0xffffffffu, scale[0] != 1.0f || scale[1] != 1.0f)) {
 #pragma unroll
-        for (int d = 0; d < kHeadDim / 8; ++d) {
-            out[d][0] *= scale[0];
-            out[d][1] *= scale[0];
-            out[d][2] *= scale[1];
-            out[d][3] *= scale[1];
+        for (int d = 0; d < kAtOnce; ++d) {
+            mma_16816<T>(out[(d0 + d) * 2], p, b[d][0], b[d][1]);
+            mma_16816<T>(out[(d0 + d) * 2 + 1], p, b[d][2], b[d][3]);
         }
     }
 }
+
+/// Online softmax of a thread's two rows (g and g + 8 of a 16-row tile) over kTiles n-tiles of scores at a time.
+struct SoftmaxRows {
+    float maximum[2] = {kMinusInfinity, kMinusInfinity};   // of raw or capped scores; `to_log2` makes base-2 exponents of them
+    float sum[2] = {0, 0};
+    float scale[2];          // what the earlier sums shrink by
+    float to_log2;
+    int first[2], last[2];   // positions that a row sees
+    int seen_first, seen_end;   // positions that all rows of the tile see
+
+    /// Rows at m and m + 8; the tile's are [m_begin, m_begin + m_count), clipped to the item.
+    __device__ __forceinline__ SoftmaxRows(const AttentionArguments& a, const ItemView& v, int m, int m_begin, int m_count) {
+        to_log2 = a.soft_cap > 0 ? 1.0f : a.scale_log2;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int position = v.position(m + r * 8);
+            last[r] = min(position, v.w.kv_end - 1);
+            first[r] = a.window > 0 ? position - a.window + 1 : 0;
+        }
+        seen_end = min(v.position(m_begin) + 1, v.w.kv_end);
+        seen_first = a.window > 0 ? v.position(max(m_begin, min(m_begin + m_count, v.w.num_rows) - 1)) - a.window + 1 : 0;
+    }
+    [[nodiscard]] __device__ __forceinline__ bool needs_mask(int token, int count) const {
+        return token + count > seen_end || token < seen_first;
+    }
+
+    /// s becomes p; `scale` is for the caller to apply to its sums of values.
+    template <bool kMasks, int kTiles>
+    __device__ __forceinline__ void step(const AttentionArguments& a, float (&s)[kTiles][4], int token) {
+        const int column = token + static_cast<int>(threadIdx.x) % 4 * 2;
+        if (a.soft_cap > 0) {
+#pragma unroll
+            for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    const float e = power_of_two(s[j][c] * a.cap_in);   // tanh from e^2x
+                    s[j][c] = a.cap_out - a.cap_out * __fdividef(2.0f, e + 1.0f);
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float most = maximum[r];
+#pragma unroll
+            for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    float& x = s[j][2 * r + c];
+                    const int at = column + j * 8 + c;
+                    if (kMasks && (at > last[r] || at < first[r])) x = -INFINITY;
+                    most = fmaxf(most, x);
+                }
+            }
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            scale[r] = power_of_two((maximum[r] - most) * to_log2);
+            maximum[r] = most;
+            const float shift = -most * to_log2;
+            float total = 0;
+#pragma unroll
+            for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    float& x = s[j][2 * r + c];
+                    x = power_of_two(fmaf(x, to_log2, shift));
+                    total += x;
+                }
+            }
+            sum[r] = sum[r] * scale[r] + total;
+        }
+    }
+    template <int kTiles>
+    __device__ __forceinline__ void step(const AttentionArguments& a, float (&s)[kTiles][4], int token) {
+        if (needs_mask(token, kTiles * 8)) {
+            step<true>(a, s, token);
+        } else {
+            step<false>(a, s, token);
+        }
+    }
+    template <int kTiles>
+    __device__ __forceinline__ void shrink(float (&out)[kTiles][4]) const {
+#pragma unroll
+        for (int d = 0; d < kTiles; ++d) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) out[d][c] *= scale[c >> 1];
+        }
+    }
+    /// Maxima as base-2 exponents and whole rows' sums, once all tiles are done.
+    __device__ __forceinline__ void finish() {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            maximum[r] *= to_log2;
+            sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1);
+            sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
+        }
+    }
+};
 
 /// Writes a float4 of a packed row's result: normalised bf16 output.
 __device__ __forceinline__ void write_output(const AttentionArguments& a, const ItemView& v, int m, int head_dim,
@@ -166,54 +223,161 @@ __device__ __forceinline__ void write_output(const AttentionArguments& a, const 
     *reinterpret_cast<uint2*>(to) = make_uint2(pack_pair<__nv_bfloat16>(x.x, x.y), pack_pair<__nv_bfloat16>(x.z, x.w));
 }
 
-/// Counts this item as finished; true in all threads of the block that finished last.
-__device__ __forceinline__ bool finishes_last(const AttentionArguments& a, const ItemView& v) {
+/// Two rows of a thread's prefill result (g and g + 8 of the 16-row tile at m0): to the output, or as a partial result.
+template <int kHeadDim>
+__device__ __forceinline__ void store_prefill(const AttentionArguments& a, const ItemView& v, int m0, SoftmaxRows& rows,
+                                              const float (&out)[kHeadDim / 8][4]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    rows.finish();
+    const float(&maximum)[2] = rows.maximum, (&sum)[2] = rows.sum;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int m = m0 + lane / 4 + r * 8;
+        if (m >= v.w.num_rows) continue;
+        if (v.w.partial < 0) {
+            const float inverse = sum[r] > 0 ? 1.0f / sum[r] : 0.0f;
+            __nv_bfloat16* to =
+                a.out + (static_cast<int64_t>(v.row(m)) * a.num_heads + v.head(m)) * kHeadDim + lane % 4 * 2;
+#pragma unroll
+            for (int d = 0; d < kHeadDim / 8; ++d) {
+                *reinterpret_cast<uint32_t*>(to + d * 8) =
+                    pack_pair<__nv_bfloat16>(out[d][2 * r] * inverse, out[d][2 * r + 1] * inverse);
+            }
+        } else {
+            float* row = a.partials + (int64_t{v.w.partial} + m) * (kHeadDim + kPartialExtra);
+            float* to = row + lane % 4 * 2;
+#pragma unroll
+            for (int d = 0; d < kHeadDim / 8; ++d) {
+                __stcg(reinterpret_cast<float2*>(to + d * 8), make_float2(out[d][2 * r], out[d][2 * r + 1]));
+            }
+            if (lane % 4 == 0) __stcg(reinterpret_cast<float2*>(row + kHeadDim), make_float2(maximum[r], sum[r]));
+        }
+    }
+}
+
+/// Counts this item as finished; true in all threads of the block that finished last. `sync` joins the threads that take part.
+template <class Sync>
+__device__ __forceinline__ bool finishes_last(const AttentionArguments& a, const ItemView& v, bool is_first_thread, Sync sync) {
     __shared__ int last;
     const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift),
               first = v.w.group & ((1 << kSplitShift) - 1);
     __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    sync();
+    if (is_first_thread) {
         const int before = atomicAdd(&a.work[first].segment, 1 << 16) >> 16;
         last = before == splits - 1 ? 1 : 0;
         if (last != 0) atomicAnd(&a.work[first].segment, 0xffff);
     }
-    __syncthreads();
+    sync();
     const bool is_last = last != 0;
     if (is_last) __threadfence();
     return is_last;
 }
 
-/// Combines the group's partial results in the order of their positions.
+/// Each partial result's share of each row's total, from the rows' maxima and sums: weights[row * splits + split] of `count`
+/// rows whose first partial result's is `base`. Four threads a row.
 template <int kHeadDim, int kThreads>
-__device__ void combine_partials(const AttentionArguments& a, const ItemView& v, int rows_a_partial) {
-    const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift),
-              first = v.w.group & ((1 << kSplitShift) - 1);
-    const int64_t base = __ldcg(&a.work[first].partial);
-    constexpr int kStride = kHeadDim + kPartialExtra;
-    for (int i = static_cast<int>(threadIdx.x); i < v.w.num_rows * (kHeadDim / 4); i += kThreads) {
-        const int m = i / (kHeadDim / 4), column = i % (kHeadDim / 4) * 4;
-        float most = kMinusInfinity;
-#pragma unroll 4
-        for (int s = 0; s < splits; ++s)
-            most = fmaxf(most, __ldcg(a.partials + (base + int64_t{s} * rows_a_partial + m) * kStride + kHeadDim));
-        float4 sum = make_float4(0, 0, 0, 0);
-        float total = 0;
-#pragma unroll 4
-        for (int s = 0; s < splits; ++s) {
-            const float* row = a.partials + (base + int64_t{s} * rows_a_partial + m) * kStride;
-            const float2 stat = __ldcg(reinterpret_cast<const float2*>(row + kHeadDim));
-            const float4 x = __ldcg(reinterpret_cast<const float4*>(row + column));
-            const float weight = exp2f(stat.x - most);
-            total += weight * stat.y;
-            sum.x += weight * x.x;
-            sum.y += weight * x.y;
-            sum.z += weight * x.z;
-            sum.w += weight * x.w;
+__device__ __forceinline__ void weigh_partials(const AttentionArguments& a, int thread, int64_t base, int count,
+                                               int splits, int rows_a_partial, float* weights) {
+    constexpr int kStride = kHeadDim + kPartialExtra, kAtOnce = 8;
+    const int part = thread % 4;
+    for (int m0 = 0; m0 < count; m0 += kThreads / 4) {
+        const bool real = m0 + thread / 4 < count;
+        const int m = real ? m0 + thread / 4 : 0;
+        const float* stats = a.partials + (base + m) * kStride + kHeadDim;
+        float most = kMinusInfinity, total = 0;
+        for (int s0 = part; s0 < splits; s0 += 4 * kAtOnce) {
+            float2 stat[kAtOnce];
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                const int s = min(s0 + i * 4, splits - 1);
+                stat[i] = __ldcg(reinterpret_cast<const float2*>(stats + int64_t{s} * rows_a_partial * kStride));
+            }
+            float higher = most;
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) higher = fmaxf(higher, stat[i].x);
+            total *= power_of_two(most - higher);
+            most = higher;
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (s0 + i * 4 >= splits) continue;
+                total += power_of_two(stat[i].x - most) * stat[i].y;
+                if (real) weights[m * splits + s0 + i * 4] = stat[i].x;
+            }
         }
+        const float mine = most;
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+        total *= power_of_two(mine - most);
+        total += __shfl_xor_sync(0xffffffffu, total, 1);
+        total += __shfl_xor_sync(0xffffffffu, total, 2);
         const float inverse = total > 0 ? 1.0f / total : 0.0f;
-        write_output(a, v, m, kHeadDim, column,
-                     make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
+        for (int s = part; real && s < splits; s += 4) {
+            float& w = weights[m * splits + s];
+            w = power_of_two(w - most) * inverse;
+        }
+    }
+}
+
+/// Two pieces of four columns of a result, kCombineAtOnce parts of it at a time.
+constexpr int kCombineAtOnce = 8;
+template <int kHeadDim>
+__device__ __forceinline__ void load_partials(const AttentionArguments& a, int64_t base, int splits, int rows_a_partial,
+                                              const int (&at)[2], int from, float4 (&x)[2][kCombineAtOnce]) {
+    constexpr int kStride = kHeadDim + kPartialExtra, kColumns = kHeadDim / 4;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const float* row = a.partials + (base + at[j] / kColumns) * kStride + at[j] % kColumns * 4;
+#pragma unroll
+        for (int k = 0; k < kCombineAtOnce; ++k) {
+            const int s = min(from + k, splits - 1);
+            x[j][k] = __ldcg(reinterpret_cast<const float4*>(row + int64_t{s} * rows_a_partial * kStride));
+        }
+    }
+}
+
+/// Combines rows [m_begin, m_end) of the group's partial results in the order of their positions. `weights`: shared memory for
+/// so many rows times the number of parts.
+template <int kHeadDim, int kThreads, class Sync>
+__device__ void combine_partials(const AttentionArguments& a, const ItemView& v, int thread, int rows_a_partial, int m_begin,
+                                 int m_end, float* weights, Sync sync) {
+    if (m_begin == m_end) return;
+    constexpr int kColumns = kHeadDim / 4;
+    const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift),
+              first = v.w.group & ((1 << kSplitShift) - 1), all = (m_end - m_begin) * kColumns;
+    const int64_t base = __ldcg(&a.work[first].partial) + m_begin;
+    float4 x[2][kCombineAtOnce];
+    const auto places = [&](int i, int (&at)[2]) {
+        at[0] = min(i, all - 1);
+        at[1] = min(i + kThreads, all - 1);
+    };
+    int at[2];
+    places(thread, at);
+    load_partials<kHeadDim>(a, base, splits, rows_a_partial, at, 0, x);   // on the way while the weights are made
+    weigh_partials<kHeadDim, kThreads>(a, thread, base, m_end - m_begin, splits, rows_a_partial, weights);
+    sync();
+    for (int i = thread; i < all; i += 2 * kThreads) {
+        float4 sum[2] = {};
+        for (int from = 0; from < splits; from += kCombineAtOnce) {
+            places(i, at);
+            if (i != thread || from != 0) load_partials<kHeadDim>(a, base, splits, rows_a_partial, at, from, x);
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                const float* weight = weights + at[j] / kColumns * splits;
+#pragma unroll
+                for (int k = 0; k < kCombineAtOnce; ++k) {
+                    const float w = from + k < splits ? weight[min(from + k, splits - 1)] : 0.0f;
+                    sum[j].x += w * x[j][k].x;
+                    sum[j].y += w * x[j][k].y;
+                    sum[j].z += w * x[j][k].z;
+                    sum[j].w += w * x[j][k].w;
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            if (i + j * kThreads < all) write_output(a, v, m_begin + at[j] / kColumns, kHeadDim, at[j] % kColumns * 4, sum[j]);
+        }
     }
 }
 

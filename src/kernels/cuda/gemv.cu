@@ -9,8 +9,15 @@
 namespace takt::cuda {
 namespace {
 
-constexpr int kBlockShared = 110 * 1024;   // two blocks fit on a multiprocessor
-constexpr int kWideShared = 200 * 1024;    // one block: for eight long rows that may not be sliced
+// Shared memory a block, out of 228 KB a multiprocessor (2 KB of each block are its barriers and the system's). The next kernel's
+// blocks start while the running one's still stand, and the hardware puts two on one multiprocessor where two fit, which halves
+// that multiprocessor's share of the memory. So blocks of kernels that produce whole sums (gated, store) and of attention are
+// large: two do not fit. Those of the others are small: one fits beside a large one, two of them together, three do not.
+constexpr int kLargeShared = 114'752, kSmallShared = 114'432;
+constexpr int kCrowdedLarge = 131'328, kCrowdedSmall = 98'176;   // where a large block holds eight long rows
+constexpr int kLeastShared = 75'904;
+constexpr int kWholeShared = 200 * 1024;
+constexpr int kCrowdedBytes = 38 * 1024;   // of activations over a model's width
 constexpr int kMaxStages = 6;
 constexpr int kMinStages = 3;
 
@@ -39,10 +46,13 @@ Cut choose_cut(int shared, int num_sms, int rows, int in, int out, bool may_slic
 }
 
 Cut cut_of(const CudaLinear& linear, int rows, GemvOutput output) {
+    const auto in = static_cast<int>(linear.in_features()), out = static_cast<int>(linear.out_features());
+    const bool may_slice = output == GemvOutput::add;
+    const bool crowded = rows * std::min(in, out) * 2 > kCrowdedBytes;
+    const int first = may_slice ? (crowded ? kCrowdedSmall : kSmallShared) : (crowded ? kCrowdedLarge : kLargeShared);
     Cut cut;
-    for (const int shared : {kBlockShared, kWideShared}) {
-        cut = choose_cut(shared, linear.context().num_sms(), rows, static_cast<int>(linear.in_features()),
-                         static_cast<int>(linear.out_features()), output == GemvOutput::add);
+    for (const int shared : {first, kWholeShared}) {
+        cut = choose_cut(shared, linear.context().num_sms(), rows, in, out, may_slice);
         if (cut.stages != 0) break;
     }
     return cut;
@@ -50,11 +60,13 @@ Cut cut_of(const CudaLinear& linear, int rows, GemvOutput output) {
 
 template <GemvOutput kOutput>
 Status launch(cudaStream_t stream, const CudaLinear& linear, const Cut& cut, GemvArguments& a) {
-    const size_t bytes = static_cast<size_t>(cut.stages) * kGemvStageBytes + kGemvReduceBytes +
-                         static_cast<size_t>(a.rows * a.x_stride) * 2;
+    const size_t needed = static_cast<size_t>(cut.stages) * kGemvStageBytes + kGemvReduceBytes +
+                          static_cast<size_t>(a.rows * a.x_stride) * 2;
+    constexpr bool kIsLarge = kOutput == GemvOutput::gated || kOutput == GemvOutput::store;
+    const size_t bytes = std::max(needed, static_cast<size_t>(kIsLarge ? kLargeShared : kLeastShared));
     const Status s = allow_shared(gemv_kernel<kOutput>, bytes);
     if (!s.ok()) return s;
-    return launch_kernel(stream, dim3(static_cast<unsigned>(cut.slices * cut.blocks)), dim3(kGemvThreads), bytes,
+    return launch_kernel(stream, dim3(static_cast<unsigned>(linear.context().num_sms())), dim3(kGemvThreads), bytes,
                          Edge::programmatic, gemv_kernel<kOutput>, linear.map(), a);
 }
 
@@ -90,6 +102,15 @@ Status run_gemv(cudaStream_t stream, const GemvCall& c) {
     a.num_stages = cut.stages;
     a.x_stride = cut.x_stride;
     a.rows_are_samples = c.rows_are_samples;
+    a.rest_begin = (a.out + 15) / 16;
+    if (c.output == GemvOutput::gated || c.output == GemvOutput::store) {
+        // Blocks get unequal shares of the memory's rate: the last sixth goes to whichever is free.
+        const int own = a.rest_begin / cut.blocks * 5 / 6;
+        if (own >= 4) {
+            a.rest_begin = own * cut.blocks;
+            a.taken = linear.context().counters() + (c.output == GemvOutput::gated ? 0 : 1);
+        }
+    }
     a.is_gelu = c.activation == Activation::gelu_tanh;
     switch (c.output) {
         case GemvOutput::add: return launch<GemvOutput::add>(stream, linear, cut, a);

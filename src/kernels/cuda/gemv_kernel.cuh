@@ -13,6 +13,7 @@ constexpr int kGemvConsumers = 8;
 constexpr int kGemvThreads = (kGemvConsumers + 1) * 32;
 constexpr int kGemvStageBytes = 16384;   // eight chunks
 constexpr int kGemvPieceBytes = 4096;
+constexpr int kGemvTurns = 16;   // groups that a ring's stages can belong to, and some
 constexpr int kGemvReduceBytes = 2 * kGemvConsumers * 128 * 4;
 
 struct GemvArguments {
@@ -28,6 +29,8 @@ struct GemvArguments {
     int32_t rows, in, out;
     int32_t num_slices, blocks_per_slice;
     int32_t num_stages, x_stride;   // of the ring; elements of a row of x in shared memory
+    int32_t rest_begin;             // groups from here on are taken by whichever block is free, counted by `taken`
+    int32_t* taken;
     bool one_plus, rows_are_samples, is_gelu;
 };
 
@@ -39,8 +42,9 @@ struct GemvShare {
 __device__ __forceinline__ GemvShare gemv_share(const GemvArguments& a) {
     const int slice = static_cast<int>(blockIdx.x) / a.blocks_per_slice;
     const int block = static_cast<int>(blockIdx.x) % a.blocks_per_slice;
-    const int64_t pieces = (a.in + 127) / 128, groups = (a.out + 15) / 16;
-    GemvShare s;
+    const int64_t pieces = (a.in + 127) / 128, groups = a.rest_begin;
+    GemvShare s = {0, 0, 0, 0};
+    if (slice >= a.num_slices) return s;   // a block without work: it only holds its place
     s.group_begin = static_cast<int>(groups * block / a.blocks_per_slice);
     s.group_end = static_cast<int>(groups * (block + 1) / a.blocks_per_slice);
     s.piece_begin = static_cast<int>(pieces * slice / a.num_slices);
@@ -48,23 +52,52 @@ __device__ __forceinline__ GemvShare gemv_share(const GemvArguments& a) {
     return s;
 }
 
+/// Groups in the order in which a block does them: its own run, then, where sums are whole, what is left of the common rest.
+struct GemvGroups {
+    int next, own_end, rest_begin, end;
+    int32_t* taken;   // of the rest, by all blocks; null: there is none
+
+    __device__ __forceinline__ GemvGroups(const GemvArguments& a, const GemvShare& s)
+        : next(s.group_begin), own_end(s.group_end), rest_begin(a.rest_begin), end((a.out + 15) / 16), taken(a.taken) {}
+    /// -1: no more. Each block asks in vain once; the last to do so sets the count back to zero.
+    __device__ __forceinline__ int take() {
+        if (next < own_end) return next++;
+        if (taken == nullptr) return -1;
+        const int group = rest_begin + atomicAdd(taken, 1);
+        if (group < end) return group;
+        if (group == end + static_cast<int>(gridDim.x) - 1) *taken = 0;
+        return -1;
+    }
+};
+
+/// One lane: streams the groups' weights; which group a turn is for lies in `turns`, -1 after the last.
 __device__ __forceinline__ void gemv_produce(const CUtensorMap& map, const GemvArguments& a, const GemvShare& s,
-                                             uint8_t* ring, uint64_t* full, uint64_t* empty) {
-    int stage = 0;
+                                             uint8_t* ring, uint64_t* full, uint64_t* empty, int* turns) {
+    int stage = 0, turn = 0;
     uint32_t phase = 0;
-    for (int group = s.group_begin; group < s.group_end; ++group) {
-        for (int piece = s.piece_begin; piece < s.piece_end; piece += 4) {
+    const auto advance = [&] {
+        if (++stage == a.num_stages) {
+            stage = 0;
+            phase ^= 1u;
+        }
+    };
+    GemvGroups groups(a, s);
+    for (int group = groups.take();; group = groups.take(), ++turn) {
+        if (group < 0) {
+            barrier_wait(&empty[stage], phase ^ 1u);
+            turns[turn % kGemvTurns] = -1;
+            barrier_arrive(&full[stage]);
+            return;
+        }
+        for (int piece = s.piece_begin; piece < s.piece_end; piece += 4, advance()) {
             const int n = min(4, s.piece_end - piece);
             barrier_wait(&empty[stage], phase ^ 1u);
+            if (piece == s.piece_begin) turns[turn % kGemvTurns] = group;
             barrier_expect(&full[stage], static_cast<uint32_t>(n * kGemvPieceBytes));
             uint8_t* to = ring + stage * kGemvStageBytes;
             for (int i = 0; i < n; ++i) {
                 tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, group * 16, (piece + i) * 2,
                                kEvictFirst);
-            }
-            if (++stage == a.num_stages) {
-                stage = 0;
-                phase ^= 1u;
             }
         }
     }
@@ -78,45 +111,86 @@ __device__ __forceinline__ int64_t gemv_input_row(const GemvArguments& a, int ro
 /// bf16 x into shared memory, zero past `in`.
 __device__ __forceinline__ void gemv_load_plain(const GemvArguments& a, const GemvShare& s, int true_rows,
                                                 __nv_bfloat16* to) {
-    const int begin = s.piece_begin * 128, vectors = (s.piece_end - s.piece_begin) * 16;
-    for (int i = static_cast<int>(threadIdx.x); i < a.rows * vectors; i += kGemvConsumers * 32) {
-        const int row = i / vectors, column = begin + i % vectors * 8;
-        const int64_t from = gemv_input_row(a, row, true_rows);
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (from >= 0 && column < a.in) v = __ldcg(reinterpret_cast<const uint4*>(a.x + from * a.in + column));
-        *reinterpret_cast<uint4*>(to + row * a.x_stride + (column - begin)) = v;
+    constexpr int kAtOnce = 8, kStep = kGemvConsumers * 32;
+    const int begin = s.piece_begin * 128, vectors = (s.piece_end - s.piece_begin) * 16, all = a.rows * vectors;
+    for (int i0 = static_cast<int>(threadIdx.x); i0 < all; i0 += kAtOnce * kStep) {
+        uint4 v[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            const int i = i0 + j * kStep, row = i / vectors, column = begin + i % vectors * 8;
+            const int64_t from = i < all ? gemv_input_row(a, row, true_rows) : -1;
+            v[j] = make_uint4(0, 0, 0, 0);
+            if (from >= 0 && column < a.in) v[j] = __ldcg(reinterpret_cast<const uint4*>(a.x + from * a.in + column));
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            const int i = i0 + j * kStep;
+            if (i < all) *reinterpret_cast<uint4*>(to + i / vectors * a.x_stride + i % vectors * 8) = v[j];
+        }
     }
 }
 
-/// hidden x norm weight into shared memory as bf16; the root mean square is applied to the sums (`scales`).
-__device__ __forceinline__ void gemv_load_normed(const GemvArguments& a, const GemvShare& s, int true_rows,
-                                                 __nv_bfloat16* to, float* partial, float* scales) {
+/// hidden x norm weight of up to kRows rows into shared memory as bf16, and the rows' sums of squares into `partial`. The
+/// rows' loads are in flight together.
+template <int kRows>
+__device__ __forceinline__ void gemv_load_rows(const GemvArguments& a, const GemvShare& s, int true_rows, __nv_bfloat16* to,
+                                               float* partial) {
+    constexpr int kStep = kGemvConsumers * 128, kAtOnce = 8 / kRows;
     const int begin = s.piece_begin * 128, end = s.piece_end * 128;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    for (int row = 0; row < a.rows; ++row) {
-        const int64_t from = gemv_input_row(a, row, true_rows);
-        float sum = 0;
-#pragma unroll 4
-        for (int c = static_cast<int>(threadIdx.x) * 4; c < max(a.in, end); c += kGemvConsumers * 128) {
-            float4 v = make_float4(0, 0, 0, 0), w = make_float4(0, 0, 0, 0);
-            if (from >= 0 && c < a.in) {
-                v = __ldcg(reinterpret_cast<const float4*>(a.hidden + from * a.in + c));
-                w = __ldg(reinterpret_cast<const float4*>(a.norm_weight + c));
-            }
-            if (a.one_plus) w = make_float4(1 + w.x, 1 + w.y, 1 + w.z, 1 + w.w);
-            sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-            if (c >= begin && c < end) {
-                const uint2 packed = make_uint2(pack_pair<__nv_bfloat16>(v.x * w.x, v.y * w.y),
-                                                pack_pair<__nv_bfloat16>(v.z * w.z, v.w * w.w));
-                *reinterpret_cast<uint2*>(to + row * a.x_stride + (c - begin)) = packed;
+    int from[kRows];
+    float sum[kRows] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) from[r] = static_cast<int>(gemv_input_row(a, r, true_rows));
+    for (int c0 = static_cast<int>(threadIdx.x) * 4; c0 < max(a.in, end); c0 += kAtOnce * kStep) {
+        float4 v[kAtOnce][kRows], w[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            const int c = c0 + j * kStep;
+            w[j] = c < a.in ? __ldg(reinterpret_cast<const float4*>(a.norm_weight + c)) : make_float4(0, 0, 0, 0);
+            if (a.one_plus) w[j] = make_float4(1 + w[j].x, 1 + w[j].y, 1 + w[j].z, 1 + w[j].w);
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+                v[j][r] = make_float4(0, 0, 0, 0);
+                if (from[r] >= 0 && c < a.in)
+                    v[j][r] = __ldcg(reinterpret_cast<const float4*>(a.hidden + int64_t{from[r]} * a.in + c));
             }
         }
-        sum = warp_sum(sum);
-        if (lane == 0) partial[row * kGemvConsumers + warp] = sum;
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+            const int c = c0 + j * kStep;
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+                const float4 x = v[j][r];
+                sum[r] += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+                if (c < begin || c >= end || r >= a.rows) continue;
+                *reinterpret_cast<uint2*>(to + r * a.x_stride + (c - begin)) =
+                    make_uint2(pack_pair<__nv_bfloat16>(x.x * w[j].x, x.y * w[j].y),
+                               pack_pair<__nv_bfloat16>(x.z * w[j].z, x.w * w[j].w));
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+        sum[r] = warp_sum(sum[r]);
+        if (lane == 0) partial[r * kGemvConsumers + warp] = sum[r];
+    }
+}
+
+/// The same for any row count; the root mean square is applied to the sums (`scales`).
+__device__ __forceinline__ void gemv_load_normed(const GemvArguments& a, const GemvShare& s, int true_rows,
+                                                 __nv_bfloat16* to, float* partial, float* scales) {
+    if (a.rows == 1) {
+        gemv_load_rows<1>(a, s, true_rows, to, partial);
+    } else if (a.rows <= 4) {
+        gemv_load_rows<4>(a, s, true_rows, to, partial);
+    } else {
+        gemv_load_rows<8>(a, s, true_rows, to, partial);
     }
     named_barrier(1, kGemvConsumers * 32);
     if (static_cast<int>(threadIdx.x) < a.rows) {
         float sum = 0;
+#pragma unroll
         for (int w = 0; w < kGemvConsumers; ++w) sum += partial[threadIdx.x * kGemvConsumers + w];
         scales[threadIdx.x] = rsqrtf(sum / static_cast<float>(a.in) + a.epsilon);
     }
@@ -174,11 +248,13 @@ __device__ __forceinline__ void gemv_write(const GemvArguments& a, int group, in
     }
 }
 
+/// Few enough registers that blocks of two such kernels, or of one and attention, leave room for the small kernel between them.
 template <GemvOutput kOutput>
-__global__ void __launch_bounds__(kGemvThreads, 2)
+__global__ void __maxnreg__(88)
     gemv_kernel(const __grid_constant__ CUtensorMap map, const GemvArguments a) {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ uint64_t full[8], empty[8];
+    __shared__ int turns[kGemvTurns];
     __shared__ float partial[kGemvRows * kGemvConsumers], scales[kGemvRows];
     uint8_t* ring = memory;
     auto* reduce = reinterpret_cast<float*>(memory + a.num_stages * kGemvStageBytes);
@@ -195,10 +271,14 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
     __syncthreads();
     dependents_may_launch();
     if (warp == kGemvConsumers) {
-        if (lane == 0) gemv_produce(map, a, share, ring, full, empty);
+        if (lane == 0) gemv_produce(map, a, share, ring, full, empty, turns);
         return;
     }
+    if (a.hidden != nullptr) {
+        for (int c = static_cast<int>(threadIdx.x) * 32; c < a.in; c += kGemvConsumers * 1024) prefetch_global(a.norm_weight + c);
+    }
     wait_for_predecessors();
+    if (share.group_begin == share.group_end) return linger(3000);
     const int true_rows = min(a.rows, a.rows_are_samples ? a.header->num_samples : a.header->num_rows);
     if (a.hidden != nullptr) {
         gemv_load_normed(a, share, true_rows, x, partial, scales);
@@ -207,9 +287,12 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
     }
     named_barrier(1, kGemvConsumers * 32);
     const uint32_t x_lane = shared_address(x + min(lane % 8, a.rows - 1) * a.x_stride + lane / 8 * 8);
-    int stage = 0, turn = 0;
+    int stage = 0;
     uint32_t phase = 0;
-    for (int group = share.group_begin; group < share.group_end; ++group, turn ^= 1) {
+    for (int turn = 0;; ++turn) {
+        barrier_wait(&full[stage], phase);
+        const int group = turns[turn % kGemvTurns];
+        if (group < 0) break;
         float acc[4] = {0, 0, 0, 0};
         for (int piece = share.piece_begin; piece < share.piece_end; piece += 4) {
             barrier_wait(&full[stage], phase);
@@ -225,7 +308,7 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
                 phase ^= 1u;
             }
         }
-        float* mine = reduce + turn * kGemvConsumers * 128;
+        float* mine = reduce + turn % 2 * kGemvConsumers * 128;
         *reinterpret_cast<float4*>(mine + warp * 128 + lane * 4) = make_float4(acc[0], acc[1], acc[2], acc[3]);
         named_barrier(1, kGemvConsumers * 32);
         gemv_write<kOutput>(a, group, true_rows, share.piece_begin == 0, mine, scales);

@@ -76,6 +76,10 @@ Result<std::shared_ptr<LinearContext>> LinearContext::create(int device, int32_t
         e = cudaMallocHost(&c->staging_[i], kStagingBytes);
         if (e == cudaSuccess) e = cudaEventCreateWithFlags(&c->staged_[i], cudaEventDisableTiming);
     }
+    void* counters = nullptr;
+    if (e == cudaSuccess) e = cudaMalloc(&counters, 2 * sizeof(int32_t));
+    c->counters_ = static_cast<int32_t*>(counters);
+    if (e == cudaSuccess) e = cudaMemset(counters, 0, 2 * sizeof(int32_t));
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     if (e == cudaSuccess)
         e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &c->encode_, 12000, cudaEnableDefault, &found);
@@ -88,6 +92,7 @@ Result<std::shared_ptr<LinearContext>> LinearContext::create(int device, int32_t
 
 LinearContext::~LinearContext() {
     cudaFree(accumulator_);
+    cudaFree(counters_);
     cudaFree(normed_);
     cudaFree(wide_);
     for (int i = 0; i < 2; ++i) {

@@ -36,6 +36,7 @@ public:
     [[nodiscard]] float* accumulator() const {
         return accumulator_;
     }   // [kSmallRows][widest out], zero between operations
+    [[nodiscard]] int32_t* counters() const { return counters_; }   // [2], zero between operations
     [[nodiscard]] __nv_bfloat16* normed() const { return normed_; }   // [chunk_rows][widest in]
     [[nodiscard]] __nv_bfloat16* wide() const { return wide_; }       // [chunk_rows][widest out but heads]
     [[nodiscard]] LtGemm* gemm() const { return gemm_.get(); }
@@ -58,6 +59,7 @@ private:
     size_t bytes_ = 0;
     int64_t widest_out_ = 0, widest_in_ = 0, widest_wide_ = 0;
     float* accumulator_ = nullptr;
+    int32_t* counters_ = nullptr;
     __nv_bfloat16* normed_ = nullptr;
     __nv_bfloat16* wide_ = nullptr;
     void* staging_[2] = {nullptr, nullptr};

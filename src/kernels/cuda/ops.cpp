@@ -22,6 +22,10 @@ Status op_attention(Stream& s, const AttentionParams& p) {
     const int32_t num_sms = s.device().caps().num_threads;
     return enqueue(s, p, [&](cudaStream_t stream, const AttentionParams& a) { return run_attention(stream, a, num_sms); });
 }
+Status op_attention_unsplit(Stream& s, const AttentionParams& p) {
+    const int32_t num_sms = s.device().caps().num_threads;
+    return enqueue(s, p, [&](cudaStream_t stream, const AttentionParams& a) { return run_attention(stream, a, num_sms, true); });
+}
 Status op_linear_residual(Stream& s, const LinearResidualParams& p) { return enqueue(s, p, run_linear_residual); }
 Status op_mlp_input(Stream& s, const MlpInputParams& p) { return enqueue(s, p, run_mlp_input); }
 Status op_logits(Stream& s, const LogitsParams& p) { return enqueue(s, p, run_logits); }
@@ -47,7 +51,7 @@ OpTable make_table(bool deterministic) {
     OpTable t;
     t.embed = op_embed;
     t.attention_input = op_attention_input;
-    t.attention = op_attention;
+    t.attention = deterministic ? op_attention_unsplit : op_attention;
     t.linear_residual = op_linear_residual;
     t.mlp_input = op_mlp_input;
     t.logits = op_logits;

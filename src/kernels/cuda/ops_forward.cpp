@@ -75,6 +75,9 @@ Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
     FinishQkvCall finish;
     finish.params = &p;
     if (is_small(l, p.rows, GemvOutput::add) && p.norm.weight != nullptr) {
+        finish.rows = p.rows;
+        finish.sums = context.accumulator();
+        finish.stride = l.out_features();
         GemvCall g;
         g.linear = &l;
         g.header = p.in.header;
@@ -86,9 +89,6 @@ Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
         g.y_stride = l.out_features();
         const Status s = run_gemv(stream, g);
         if (!s.ok()) return s;
-        finish.rows = p.rows;
-        finish.sums = context.accumulator();
-        finish.stride = l.out_features();
         return run_finish_qkv(stream, finish);
     }
     return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {

@@ -26,6 +26,17 @@ __device__ __forceinline__ void wait_for_predecessors() {
 #endif
 }
 
+/// For a block without work: some microseconds, so that it leaves its place only when the next kernel's blocks have theirs.
+/// Two of them would otherwise take the empty multiprocessor.
+__device__ __forceinline__ void linger(unsigned int nanoseconds) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do {
+        asm volatile("nanosleep.u32 200;");
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - begin < nanoseconds);
+}
+
 __device__ __forceinline__ void barrier_init(uint64_t* bar, uint32_t count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(count) : "memory");
 }
@@ -53,6 +64,13 @@ constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
 constexpr uint64_t kEvictLast = 0x14F0000000000000ull;
 
 /// Tensor copies global -> shared; completion counts bytes on `bar`.
+__device__ __forceinline__ void tensor_load_4d(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2, int c3) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(dst)),
+        "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+        : "memory");
+}
 __device__ __forceinline__ void tensor_load_3d(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2,
                                                uint64_t policy) {
     asm volatile(
@@ -141,6 +159,11 @@ __device__ __forceinline__ float from_float<float>(float v) {
     return v;
 }
 
+/// The line of `p` into L2.
+__device__ __forceinline__ void prefetch_global(const void* p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 /// Adds in L2 without waiting for the result.
 __device__ __forceinline__ void add_global(float* p, float v) {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
@@ -149,6 +172,18 @@ __device__ __forceinline__ void add_global(float* p, float v) {
 /// A barrier over `threads` threads of the block; id 1..15 (0 is __syncthreads).
 __device__ __forceinline__ void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Counts this warp's threads at such a barrier without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// 2^x to the accuracy of the special function unit; 0 for minus infinity.
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 __device__ __forceinline__ float warp_sum(float v) {

@@ -1,4 +1,5 @@
-// A warp a (row, head): each lane holds the pairs that rotate together, so norm and rotation need no shared memory.
+// A warp a (row, head); each lane holds pairs that rotate together, two columns at a time, so norm and rotation need no shared
+// memory.
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/ops_ptx.cuh"
@@ -7,8 +8,9 @@ namespace takt::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMaxPairs = 4;   // head_dim 256 / 2 / 32 lanes
+constexpr int kPairTwos = 2;   // head_dim 256 / 2 pairs / 32 lanes / 2
 
+/// `sums` (float32, set back to zero) or `product` is there.
 struct QkvArguments {
     const StepHeader* header;
     const RowInput* rows;
@@ -20,102 +22,133 @@ struct QkvArguments {
     int64_t stride, block_stride, kv_stride, head_stride;   // elements of the product; bytes of the cache
     float q_epsilon, k_epsilon, magnitude;
     int32_t first_row, num_heads, num_kv_heads, head_dim, block_tokens;
-    bool q_one_plus, k_one_plus, is_half, has_rope;
+    bool q_one_plus, k_one_plus, is_half, has_rope, is_f16;
 };
 
-__device__ __forceinline__ void pair_columns(const QkvArguments& a, int pair, int* first, int* second) {
-    *first = a.is_half ? pair : 2 * pair;
-    *second = a.is_half ? pair + a.head_dim / 2 : 2 * pair + 1;
-}
-
-__device__ __forceinline__ float take(const QkvArguments& a, int64_t row, int column) {
-    float v;
+/// Two neighbouring columns of the product, bias added.
+__device__ __forceinline__ float2 take_two(const QkvArguments& a, int64_t row, int column) {
+    float2 v;
     if (a.sums != nullptr) {
-        float* at = a.sums + row * a.stride + column;
+        auto* at = reinterpret_cast<float2*>(a.sums + row * a.stride + column);
         v = __ldcg(at);
-        __stcg(at, 0.0f);
+        __stcg(at, make_float2(0.0f, 0.0f));
     } else {
-        const __nv_bfloat16_raw raw{
-            __ldcg(reinterpret_cast<const unsigned short*>(a.product + row * a.stride + column))};
-        v = __bfloat162float(__nv_bfloat16(raw));
+        const uint32_t raw = __ldcg(reinterpret_cast<const unsigned int*>(a.product + row * a.stride + column));
+        v = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&raw));
     }
-    return a.bias != nullptr ? v + a.bias[column] : v;
+    if (a.bias != nullptr) {
+        v.x += a.bias[column];
+        v.y += a.bias[column + 1];
+    }
+    return v;
 }
 
-__device__ __forceinline__ void norm_pairs(const QkvArguments& a, const float* weight, bool one_plus, float epsilon,
-                                           int lane, float (&x)[kMaxPairs], float (&y)[kMaxPairs]) {
+/// What a lane holds of a head: kPairTwos times two neighbouring pairs (x, y) that rotate together. Of two pairs the x lie in
+/// columns `first` and `first + 1`, the y `distance` columns on; interleaved pairs lie (x, y), (x, y).
+struct HeadLane {
+    float x[kPairTwos][2] = {}, y[kPairTwos][2] = {};
+    int head_dim, lane;
+    bool is_half;
+
+    __device__ __forceinline__ HeadLane(const QkvArguments& a, int thread_lane)
+        : head_dim(a.head_dim), lane(thread_lane), is_half(a.is_half) {}
+    /// The first of the two pairs, or -1 where this lane has none.
+    [[nodiscard]] __device__ __forceinline__ int pair(int i) const {
+        const int p = 2 * (lane + 32 * i);
+        return p < head_dim / 2 ? p : -1;
+    }
+    [[nodiscard]] __device__ __forceinline__ int first(int p) const { return is_half ? p : 2 * p; }
+    [[nodiscard]] __device__ __forceinline__ int second(int p) const { return is_half ? p + head_dim / 2 : 2 * p + 2; }
+    /// From two runs of two columns to x and y, or back: the same exchange.
+    __device__ __forceinline__ void exchange(int i) {
+        if (is_half) return;
+        const float t = x[i][1];
+        x[i][1] = y[i][0];
+        y[i][0] = t;
+    }
+};
+
+__device__ __forceinline__ void norm_head(const float* weight, bool one_plus, float epsilon, HeadLane& h) {
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kMaxPairs; ++i) sum += x[i] * x[i] + y[i] * y[i];
-    const float scale = rsqrtf(warp_sum(sum) / static_cast<float>(a.head_dim) + epsilon);
+    for (int i = 0; i < kPairTwos; ++i)
+        sum += h.x[i][0] * h.x[i][0] + h.x[i][1] * h.x[i][1] + h.y[i][0] * h.y[i][0] + h.y[i][1] * h.y[i][1];
+    const float scale = rsqrtf(warp_sum(sum) / static_cast<float>(h.head_dim) + epsilon);
+    const float shift = one_plus ? 1.0f : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kMaxPairs; ++i) {
-        const int pair = lane + 32 * i;
-        if (pair >= a.head_dim / 2) continue;
-        int first, second;
-        pair_columns(a, pair, &first, &second);
-        x[i] *= scale * (weight[first] + (one_plus ? 1.0f : 0.0f));
-        y[i] *= scale * (weight[second] + (one_plus ? 1.0f : 0.0f));
+    for (int i = 0; i < kPairTwos; ++i) {
+        const int p = h.pair(i);
+        if (p < 0) continue;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            h.x[i][j] *= scale * (weight[h.first(p) + j] + shift);
+            h.y[i][j] *= scale * (weight[h.second(p) + j] + shift);
+        }
     }
 }
 
-template <class T>
+/// Head `head` (q heads, then k, then v) of the product's row `local`, which is row `row` of the step.
+__device__ __forceinline__ void finish_row(const QkvArguments& a, int64_t local, int64_t row, int head, int lane) {
+    const bool is_q = head < a.num_heads, is_v = head >= a.num_heads + a.num_kv_heads;
+    const RowInput in = a.rows[row];
+    HeadLane h(a, lane);
+#pragma unroll
+    for (int i = 0; i < kPairTwos; ++i) {
+        const int p = h.pair(i);
+        if (p < 0) continue;
+        const float2 x = take_two(a, local, head * a.head_dim + h.first(p)), y = take_two(a, local, head * a.head_dim + h.second(p));
+        h.x[i][0] = x.x;
+        h.x[i][1] = x.y;
+        h.y[i][0] = y.x;
+        h.y[i][1] = y.y;
+    }
+    const float* weight = is_q ? a.q_norm : a.k_norm;
+    if (!is_v && weight != nullptr) norm_head(weight, is_q ? a.q_one_plus : a.k_one_plus, is_q ? a.q_epsilon : a.k_epsilon, h);
+    uint8_t* cache = a.kv_layer + in.kv_slot / a.block_tokens * a.block_stride + (is_v ? a.kv_stride : 0) +
+                     (head - a.num_heads - (is_v ? a.num_kv_heads : 0)) * a.head_stride +
+                     static_cast<int64_t>(in.kv_slot % a.block_tokens) * a.head_dim * 2;
+    auto* to = is_q ? reinterpret_cast<uint16_t*>(a.q + (row * a.num_heads + head) * a.head_dim) : reinterpret_cast<uint16_t*>(cache);
+    const bool is_f16 = !is_q && a.is_f16;
+#pragma unroll
+    for (int i = 0; i < kPairTwos; ++i) {
+        const int p = h.pair(i);
+        if (p < 0) continue;
+        if (!is_v && a.has_rope) {
+            h.exchange(i);
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                float sine, cosine;
+                sincosf(static_cast<float>(in.position) * a.inverse_frequencies[p + j], &sine, &cosine);
+                const float x = h.x[i][j], y = h.y[i][j];
+                h.x[i][j] = (x * cosine - y * sine) * a.magnitude;
+                h.y[i][j] = (y * cosine + x * sine) * a.magnitude;
+            }
+            h.exchange(i);
+        }
+        const uint32_t x = is_f16 ? pack_pair<__half>(h.x[i][0], h.x[i][1]) : pack_pair<__nv_bfloat16>(h.x[i][0], h.x[i][1]);
+        const uint32_t y = is_f16 ? pack_pair<__half>(h.y[i][0], h.y[i][1]) : pack_pair<__nv_bfloat16>(h.y[i][0], h.y[i][1]);
+        *reinterpret_cast<uint32_t*>(to + h.first(p)) = x;
+        *reinterpret_cast<uint32_t*>(to + h.second(p)) = y;
+    }
+}
+
 __global__ void __launch_bounds__(kWarps * 32) finish_qkv_kernel(const QkvArguments a) {
     dependents_may_launch();
     wait_for_predecessors();
-    const int lane = static_cast<int>(threadIdx.x) % 32;
     const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / 32;
     const int64_t local = blockIdx.x, row = a.first_row + local;
     if (head >= a.num_heads + 2 * a.num_kv_heads || row >= a.header->num_rows) return;
-    const bool is_q = head < a.num_heads, is_v = head >= a.num_heads + a.num_kv_heads;
-    const RowInput in = a.rows[row];
-    float x[kMaxPairs] = {}, y[kMaxPairs] = {};
-#pragma unroll
-    for (int i = 0; i < kMaxPairs; ++i) {
-        const int pair = lane + 32 * i;
-        if (pair >= a.head_dim / 2) continue;
-        int first, second;
-        pair_columns(a, pair, &first, &second);
-        x[i] = take(a, local, head * a.head_dim + first);
-        y[i] = take(a, local, head * a.head_dim + second);
-    }
-    const float* weight = is_q ? a.q_norm : a.k_norm;
-    if (!is_v && weight != nullptr) {
-        norm_pairs(a, weight, is_q ? a.q_one_plus : a.k_one_plus, is_q ? a.q_epsilon : a.k_epsilon, lane, x, y);
-    }
-    uint8_t* cache = a.kv_layer + in.kv_slot / a.block_tokens * a.block_stride + (is_v ? a.kv_stride : 0) +
-                     (head - a.num_heads - (is_v ? a.num_kv_heads : 0)) * a.head_stride +
-                     static_cast<int64_t>(in.kv_slot % a.block_tokens) * a.head_dim * static_cast<int64_t>(sizeof(T));
-#pragma unroll
-    for (int i = 0; i < kMaxPairs; ++i) {
-        const int pair = lane + 32 * i;
-        if (pair >= a.head_dim / 2) continue;
-        int first, second;
-        pair_columns(a, pair, &first, &second);
-        float u = x[i], v = y[i];
-        if (!is_v && a.has_rope) {
-            float sine, cosine;
-            sincosf(static_cast<float>(in.position) * a.inverse_frequencies[pair], &sine, &cosine);
-            u = (x[i] * cosine - y[i] * sine) * a.magnitude;
-            v = (y[i] * cosine + x[i] * sine) * a.magnitude;
-        }
-        if (is_q) {
-            __nv_bfloat16* q = a.q + (row * a.num_heads + head) * a.head_dim;
-            q[first] = __float2bfloat16_rn(u);
-            q[second] = __float2bfloat16_rn(v);
-        } else {
-            reinterpret_cast<T*>(cache)[first] = from_float<T>(u);
-            reinterpret_cast<T*>(cache)[second] = from_float<T>(v);
-        }
-    }
+    finish_row(a, local, row, head, static_cast<int>(threadIdx.x) % 32);
 }
 
-}   // namespace
-
-Status run_finish_qkv(cudaStream_t stream, const FinishQkvCall& c) {
+Status finish_arguments(const FinishQkvCall& c, QkvArguments* arguments) {
     const AttentionInputParams& p = *c.params;
-    if (p.kv.head_dim > 256 || p.kv.head_dim % 2 != 0) return {kStatusUnsupported, "CUDA: head dimension over 256"};
-    QkvArguments a = {};
+    if (p.kv.head_dim > 256 || p.kv.head_dim % 4 != 0)
+        return {kStatusUnsupported, "CUDA: head dimensions are multiples of 4, up to 256"};
+    if (p.kv.type != DType::bf16 && p.kv.type != DType::f16)
+        return {kStatusUnsupported, "CUDA: KV types are f16 and bf16 in this version"};
+    QkvArguments& a = *arguments;
+    a = {};
     a.header = p.in.header;
     a.rows = p.in.rows;
     a.sums = c.sums;
@@ -142,14 +175,19 @@ Status run_finish_qkv(cudaStream_t stream, const FinishQkvCall& c) {
     a.k_one_plus = p.k_norm.style == NormStyle::one_plus;
     a.is_half = p.rope.style != RopeStyle::interleaved;
     a.has_rope = p.rope.style != RopeStyle::none;
-    const int heads = p.num_heads + 2 * p.kv.num_kv_heads;
+    a.is_f16 = p.kv.type == DType::f16;
+    return {};
+}
+
+}   // namespace
+
+Status run_finish_qkv(cudaStream_t stream, const FinishQkvCall& c) {
+    QkvArguments a;
+    const Status s = finish_arguments(c, &a);
+    if (!s.ok()) return s;
+    const int heads = a.num_heads + 2 * a.num_kv_heads;
     const dim3 grid(static_cast<unsigned>(c.rows), static_cast<unsigned>((heads + kWarps - 1) / kWarps));
-    if (p.kv.type == DType::bf16)
-        return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel<__nv_bfloat16>,
-                             a);
-    if (p.kv.type == DType::f16)
-        return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel<__half>, a);
-    return {kStatusUnsupported, "CUDA: KV types are f16 and bf16 in this version"};
+    return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel, a);
 }
 
 }   // namespace takt::cuda

@@ -1,6 +1,8 @@
-// One block a sample. The greedy path is one pass; the full path makes an adjusted copy of the logits and cuts it by
-// histograms. Bound by the rate at which one multiprocessor reads from L2; the token goes to the slot buffer and to
-// pinned memory at once.
+// One block a sample, or a cluster of blocks for few greedy ones. The greedy path is one pass; the full path makes an adjusted
+// copy of the logits and cuts it by histograms. Bound by the rate at which one multiprocessor reads from L2; the token goes to
+// the slot buffer and to pinned memory at once.
+#include <cooperative_groups.h>
+
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/sample_select.cuh"
@@ -8,6 +10,9 @@
 
 namespace takt::cuda {
 namespace {
+
+constexpr int kClusterBlocks = 8;
+constexpr int kClusterSamples = 16;   // up to here a sample has a cluster
 
 __device__ double uniform_of(uint64_t seed, int32_t position) {
     uint32_t c[4] = {static_cast<uint32_t>(position), 0, 0, 0},
@@ -52,17 +57,23 @@ __global__ void __launch_bounds__(kSampleThreads) update_counts_kernel(const Sam
     apply_updates(p);
 }
 
-/// The raw logits' argmax and whether all are finite.
-__device__ __forceinline__ bool raw_argmax(SelectMemory& m, const float* logits, int vocab) {
-    float value = -FLT_MAX;
-    int token = vocab;
+/// The raw logits' argmax over ids [begin, end) and whether all are finite.
+__device__ __forceinline__ bool raw_argmax(SelectMemory& m, const float* logits, int begin, int end) {
+    constexpr int kAtOnce = 8;
+    float value = -INFINITY;
+    int token = end;
     bool finite = true;
-    for (int t = static_cast<int>(threadIdx.x); t < vocab; t += kSampleThreads) {
-        const float v = __ldcg(logits + t);
-        finite = finite && fabsf(v) <= FLT_MAX;
-        if (v > value || (v == value && t < token)) {
-            value = v;
-            token = t;
+    for (int t0 = begin + static_cast<int>(threadIdx.x); t0 < end; t0 += kAtOnce * kSampleThreads) {
+        float v[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) v[i] = t0 + i * kSampleThreads < end ? __ldcg(logits + t0 + i * kSampleThreads) : -INFINITY;
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            finite = finite && (fabsf(v[i]) <= FLT_MAX || t0 + i * kSampleThreads >= end);
+            if (v[i] > value) {   // ids ascend: the first of equal values stays
+                value = v[i];
+                token = t0 + i * kSampleThreads;
+            }
         }
     }
     const bool all_finite = __syncthreads_and(finite ? 1 : 0) != 0;
@@ -180,7 +191,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1) sample_kernel(const SampleP
     if (s.row < 0) return;
     SampleResult* out = reinterpret_cast<SampleResult*>(block + sizeof(StepResultHeader)) + index;
     const float* logits = p.logits + index * p.vocab_stride;
-    const bool finite = raw_argmax(m, logits, p.vocab);
+    const bool finite = raw_argmax(m, logits, 0, p.vocab);
     const float largest = m.value;
     int token = finite ? m.token : 0;
     __syncthreads();
@@ -206,6 +217,48 @@ __global__ void __launch_bounds__(kSampleThreads, 1) sample_kernel(const SampleP
     }
 }
 
+/// Greedy, few samples: a cluster of kClusterBlocks blocks a sample, each with its share of the logits.
+__global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kSampleThreads, 1) sample_greedy_kernel(const SampleParams p) {
+    __shared__ SelectMemory m;
+    __shared__ float values[kClusterBlocks];
+    __shared__ int tokens[kClusterBlocks], finites[kClusterBlocks];
+    const auto cluster = cooperative_groups::this_cluster();
+    dependents_may_launch();
+    wait_for_predecessors();
+    const int index = static_cast<int>(blockIdx.x) / kClusterBlocks, rank = static_cast<int>(cluster.block_rank());
+    const StepHeader& header = *p.in.header;
+    auto* block = static_cast<uint8_t*>(p.results) + static_cast<size_t>(header.result_index) * p.result_stride;
+    if (blockIdx.x == 0 && threadIdx.x == 0) reinterpret_cast<StepResultHeader*>(block)->step = header.step;
+    if (blockIdx.x == 0 && p.output_counts != nullptr) apply_updates(p);   // nobody reads them in this step
+    const bool real = index < header.num_samples && p.in.samples[index].row >= 0;
+    if (real) {
+        const int begin = static_cast<int>(static_cast<int64_t>(p.vocab) * rank / kClusterBlocks),
+                  end = static_cast<int>(static_cast<int64_t>(p.vocab) * (rank + 1) / kClusterBlocks);
+        const bool finite = raw_argmax(m, p.logits + index * p.vocab_stride, begin, end);
+        if (threadIdx.x == 0) {
+            *cluster.map_shared_rank(&values[rank], 0) = m.value;
+            *cluster.map_shared_rank(&tokens[rank], 0) = m.token;
+            *cluster.map_shared_rank(&finites[rank], 0) = finite ? 1 : 0;
+        }
+    }
+    cluster.sync();
+    if (!real || rank != 0 || threadIdx.x != 0) return;
+    float value = values[0];
+    int token = tokens[0], finite = finites[0];
+    for (int i = 1; i < kClusterBlocks; ++i) {   // ranks hold ascending ids: the first of equal values stays
+        finite &= finites[i];
+        if (values[i] <= value) continue;
+        value = values[i];
+        token = tokens[i];
+    }
+    SampleResult* out = reinterpret_cast<SampleResult*>(block + sizeof(StepResultHeader)) + index;
+    out->flags = finite != 0 ? 0 : kSampleNonFinite;
+    out->logprob = 0;
+    out->num_top = 0;
+    out->token = finite != 0 ? token : 0;
+    p.slot_tokens[p.in.samples[index].slot] = finite != 0 ? token : 0;
+}
+
 }   // namespace
 
 size_t sample_workspace_bytes(int32_t samples, int32_t vocab) {
@@ -214,6 +267,10 @@ size_t sample_workspace_bytes(int32_t samples, int32_t vocab) {
 
 Status run_sample(cudaStream_t stream, const SampleParams& p) {
     const dim3 grid(static_cast<unsigned>(p.samples));
+    if (p.greedy_only && p.samples <= kClusterSamples) {
+        return launch_kernel(stream, dim3(static_cast<unsigned>(p.samples * kClusterBlocks)), dim3(kSampleThreads), 0,
+                             Edge::programmatic, sample_greedy_kernel, p);
+    }
     if (p.greedy_only)
         return launch_kernel(stream, grid, dim3(kSampleThreads), 0, Edge::programmatic, sample_kernel<true>, p);
     if (p.output_counts != nullptr) {

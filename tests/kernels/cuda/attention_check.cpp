@@ -95,7 +95,7 @@ std::vector<__nv_bfloat16> run_case(Bench& bench, const Case& c, const std::stri
     p.out = out.data();
     for (int turn = 0; turn < 2; ++turn) {   // the second turn finds the counters as the first left them
         out.poison();
-        require(cuda::run_attention(bench.stream, p, num_sms), "attention");
+        require(cuda::run_attention(bench.stream, p, num_sms, c.deterministic), "attention");
         bench.finish(name.c_str());
     }
     const auto result = out.get();
@@ -138,7 +138,7 @@ void check_chunking(Bench& bench) {
     p.scale = 0.1f;
     p.partials = partials.data();
     p.out = out.data();
-    require(cuda::run_attention(bench.stream, p, bench.context->num_sms()), "attention");
+    require(cuda::run_attention(bench.stream, p, bench.context->num_sms(), true), "attention");
     bench.finish("whole");
     for (const int begin : {1, 64, 123, 299}) {
         StepView v = step.host();
@@ -157,7 +157,7 @@ void check_chunking(Bench& bench) {
         slice.rows = 300 - begin;
         slice.q = device_q.data() + begin * 28 * 128;
         slice.out = slice_out.data();
-        require(cuda::run_attention(bench.stream, slice, bench.context->num_sms()), "attention");
+        require(cuda::run_attention(bench.stream, slice, bench.context->num_sms(), true), "attention");
         bench.finish("slice");
         const auto a = out.get(), b = slice_out.get();
         int64_t different = 0;
