@@ -68,7 +68,7 @@ def test_a_recorded_trace_is_sent_at_its_times(known, tmp_path):
     assert result.returncode == 0, result.stderr
     point = json.loads(out.read_text())["points"][0]
     assert point["done"] == 3 and point["prefill_tokens"] == 21 and point["output_tokens"] == 9 and point["seconds"] > 0.5
-    assert bench("--url", known.ws, "--trace", tmp_path / "none.csv").returncode == 1
+    assert bench("--url", known.ws, "--trace", tmp_path / "none.csv").returncode == 2
 
 
 def test_refusals_are_counted_by_code(known, tmp_path):
