@@ -197,7 +197,8 @@ def figure_latency(build):
     """From a step's end on the device to its frames having passed `send`; `seen`: the engine has seen the step."""
     one, many = ([json.loads(subprocess.run([build / "bench/latency_bench", str(streams)], capture_output=True, text=True, check=True).stdout)
                   for _ in range(3)] for streams in (1, 64))
-    return {"one_stream": median_run(one, "last_p50_us"), "streams_64": median_run(many, "last_p50_us"),
+    return {"note": "64 streams miss: each reader's token is a post between two threads of its own and a send of 10 us and more, one after "
+                    "the other, on two cores that the client's wakings share", "one_stream": median_run(one, "last_p50_us"), "streams_64": median_run(many, "last_p50_us"),
             "required": {"one_p50_us": 50, "one_p99_us": 300, "first_of_64_p50_us": 60, "last_of_64_p50_us": 400}}
 
 
