@@ -79,6 +79,32 @@ TEST_CASE("chunking, cache and squeeze do not show in any text") {
     }
 }
 
+TEST_CASE("a prompt of many launches is not overwritten by the step that is planned behind it") {
+    SimCase s = quiet_case(4, 300, 20);
+    s.pipeline_depth = 1;
+    s.scheduler.fixed_chunk = true;
+    s.scheduler.fixed_chunk_tokens = 256;
+    s.max_rows = 16;           // 17 launches a step
+    s.speed_guess = 0.2;       // a cold model that is too fast: the next step is planned as soon as the first runs
+    for (size_t i = 0; i < s.clients.size(); ++i) s.clients[i].arrival_ns = i * 3'000'000;
+    CHECK(EngineSim(s).run().wrong == "");
+}
+
+TEST_CASE("a host that sleeps over several steps books them in order") {
+    for (const int32_t depth : {0, 1}) {
+        SimCase s = quiet_case(6, 40, 60);
+        s.pipeline_depth = depth;
+        const SimReport awake = EngineSim(s).run();
+        REQUIRE(awake.wrong == "");
+        s.pauses_per_mille = 700;
+        s.max_pause_ns = 50'000'000;
+        const SimReport asleep = EngineSim(s).run();
+        REQUIRE(asleep.wrong == "");
+        CHECK(asleep.end_ns > awake.end_ns);
+        CHECK(asleep.tokens == awake.tokens);
+    }
+}
+
 TEST_CASE("every device's shapes hold exactly max_running and end where they may") {
     for (const int32_t step : {0, 1, 64, 128}) {
         for (int32_t max_running = 1; max_running <= 300; ++max_running) {
