@@ -15,6 +15,7 @@ constexpr double kContextUnit = 1e5;     // K and A are scaled to order 1 for th
 constexpr double kPairUnit = 1e6;
 constexpr double kForgetting = 0.999;
 constexpr double kSlopeGain = 0.5;       // damps the slopes against outliers that pass as truth
+constexpr double kRawSlopeGain = 0.3;    // ... and where the table learns from the same error
 constexpr size_t kSlopes = 3;            // K, A, S
 constexpr double kSegmentDoubtMs = 0.1;  // a segment costs about so much more or less than nothing
 constexpr double kOutlierShare = 0.5;    // an error over this share of the prediction is counted, not learned
@@ -223,21 +224,25 @@ void CostModel::fill_unmeasured() {
 void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns) {
     Entry& entry = table_[shape];
     const std::array<double, kSlopes> load = scaled(features);
-    if (entry.num_loads == 0) {
+    // Between two shapes the rows differ from step to step and the table's own error with them: no usual load to compare with.
+    const bool within = !rows_are_data_;
+    if (within && entry.num_loads == 0) {
         entry.mean_load = load;
         entry.mean_error_ns = error_ns;
         entry.num_loads = 1;
         return;
     }
     const double total_ms = total_ns / kNsPerMs;
-    const double error_ms = (error_ns - entry.mean_error_ns) / kNsPerMs;
-    std::array<double, kSlopes> x{}, px{};
-    entry.num_loads = std::min(entry.num_loads + 1, kTableWindow);
-    const double share = 1.0 / entry.num_loads;
-    entry.mean_error_ns += (error_ns - entry.mean_error_ns) * share;
-    for (size_t i = 0; i < kSlopes; ++i) {
-        x[i] = load[i] - entry.mean_load[i];
-        entry.mean_load[i] += x[i] * share;
+    const double error_ms = (error_ns - (within ? entry.mean_error_ns : 0.0)) / kNsPerMs;
+    std::array<double, kSlopes> x = load, px{};
+    if (within) {
+        entry.num_loads = std::min(entry.num_loads + 1, kTableWindow);
+        const double share = 1.0 / entry.num_loads;
+        entry.mean_error_ns += (error_ns - entry.mean_error_ns) * share;
+        for (size_t i = 0; i < kSlopes; ++i) {
+            x[i] = load[i] - entry.mean_load[i];
+            entry.mean_load[i] += x[i] * share;
+        }
     }
     double spread = 0;
     for (size_t i = 0; i < kSlopes; ++i) {
@@ -249,7 +254,7 @@ void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double 
     std::array<double, kSlopes> gain{}, move{};
     for (size_t i = 0; i < kSlopes; ++i) {
         gain[i] = px[i] / denominator;
-        move[i] = std::max(kSlopeGain * gain[i] * error_ms, -theta_[i]);   // a slope never falls under 0
+        move[i] = std::max((within ? kSlopeGain : kRawSlopeGain) * gain[i] * error_ms, -theta_[i]);   // a slope never falls under 0
     }
     move_slopes(move);
     for (size_t i = 0; i < kSlopes; ++i) {
