@@ -49,7 +49,9 @@ std::optional<Error> check_index(const std::string& path, const std::map<std::st
         }
     }
     if (num_found == index.size()) return std::nullopt;
-    for (const auto& [name, file] : index) {
+    for (const auto& entry : index) {
+        const std::string& name = entry.first;   // clang does not capture structured bindings
+        const std::string& file = entry.second;
         const auto i = static_cast<size_t>(std::find(names.begin(), names.end(), file) - names.begin());
         const auto& tensors = files[i].tensors();
         const bool there = std::any_of(tensors.begin(), tensors.end(), [&](const SafetensorsTensor& t) { return t.name == name; });
