@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include <takt/error.h>
 
@@ -127,6 +128,8 @@ std::optional<Preparer::Refused> Preparer::fill_tokens(PreparedRequest& out) con
         } else {
             out.tokens = std::move(*r.tokens);
         }
+    } catch (const std::bad_alloc&) {
+        return Refused{errc::internal, "out of memory while tokenising"};
     } catch (const boost::system::system_error& error) {
         std::string text = error.what();   // system_error appends its code's text
         const size_t tail = text.rfind(": " + error.code().message());

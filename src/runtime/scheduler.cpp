@@ -126,9 +126,11 @@ void Scheduler::Impl::finish(RequestId id) {
         waiting.erase(std::find(waiting.begin(), waiting.end(), place));
         --tenant_waiting[static_cast<size_t>(r->request.tenant_index)];
     } else {
-        // All tokens before the last one that is known had their rows in steps that are over.
-        if (r->num_emitted > 0 && r->request.tokens.size() > static_cast<size_t>(r->request.prompt_tokens)) {
-            publish(*r, static_cast<int32_t>(r->request.tokens.size()) - 1);
+        // All tokens before the last one that is known have rows, and later readers' steps follow theirs in the stream. Not so while a
+        // preempted request is computed again: its new blocks hold what their last owner left; its slices publish as they end.
+        if (r->state == State::decoding && r->num_emitted > 0 &&
+            r->request.tokens.size() > static_cast<size_t>(r->request.prompt_tokens)) {
+            publish(*r, std::min(static_cast<int32_t>(r->request.tokens.size()) - 1, r->computed));
         }
         leave_slot(*r);
         running.erase(std::find(running.begin(), running.end(), place));

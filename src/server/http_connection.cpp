@@ -236,19 +236,19 @@ bool HttpConnection::peer_has_closed() {
 asio::awaitable<void> HttpConnection::watch(HttpExchange& exchange) {
     auto waited = co_await stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
                                                        asio::as_tuple(asio::use_awaitable));
-    if (std::get<0>(waited)) co_return;
+    if (std::get<0>(waited) || exchange.is_over) co_return;
     char byte = 0;
     beast::error_code ec;
     const std::size_t count =
         stream_.socket().receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, ec);
     // Bytes: a pipelined request, or TLS's goodbye. The end of the stream lies behind them, unread, so that only the
     // connection's state tells of it.
-    while (count > 0 && !peer_has_closed()) {
+    while (count > 0 && !exchange.is_over && !peer_has_closed()) {
         watch_timer_.expires_after(kPeerCheck);
         auto slept = co_await watch_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
         if (std::get<0>(slept)) co_return;
     }
-    if (ec == asio::error::would_block || ec == asio::error::try_again) co_return;
+    if (exchange.is_over || ec == asio::error::would_block || ec == asio::error::try_again) co_return;
     exchange.gone = true;
     if (exchange.on_gone) exchange.on_gone();
 }
@@ -285,6 +285,7 @@ asio::awaitable<bool> HttpConnection::serve_one(Parser& parser) {
         watcher.spawn(watch(exchange));
         HttpRequest handed = request;
         co_await serve_http(state_, std::move(handed), exchange);
+        exchange.is_over = true;   // a wait that has ended already is not reached by the cancels below
         beast::error_code ignored;
         stream_.socket().cancel(ignored);
         watch_timer_.cancel();

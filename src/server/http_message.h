@@ -62,6 +62,8 @@ public:
     /// Called once, by the connection, when the client has closed. Set by the route, to cancel what it runs.
     std::function<void()> on_gone;
     bool gone = false;
+    /// Set by the connection when the route has returned: nobody is left to be told.
+    bool is_over = false;
 
 protected:
     Exchange() = default;

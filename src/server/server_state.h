@@ -5,6 +5,7 @@
 #include <takt/engine.h>
 
 #include <atomic>
+#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -66,7 +67,8 @@ struct ServerState {
 /// Runs a pure function on the worker and resumes on the server's thread with its result; an exception comes along.
 template <class Result>
 asio::awaitable<Result> on_worker(ServerState& state, std::function<Result()> work) {
-    co_await asio::post(state.worker, asio::use_awaitable);
+    // The token's executor says where the coroutine resumes; without it that is its own, the server's.
+    co_await asio::post(asio::bind_executor(state.worker.get_executor(), asio::use_awaitable));
     std::exception_ptr problem;
     Result result{};
     try {

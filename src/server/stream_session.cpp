@@ -8,6 +8,10 @@
 
 namespace takt::server {
 
+namespace {
+constexpr std::size_t kMaxEnding = 256;   // last frames of a socket that may wait for it
+}  // namespace
+
 // One live request. Its pump holds it; the map lets frames find it.
 struct StreamSession::Live {
     explicit Live(const asio::any_io_executor& executor) : slot(executor), wake(executor) {}
@@ -122,6 +126,8 @@ asio::awaitable<void> StreamSession::generate(GenerateFrame frame) {
         co_await refuse(std::move(error));
         co_return;
     }
+    // Refused and finished requests wait for the socket with their last frame: a client that does not read is read no further.
+    while (pumps_.size() >= live_.size() + kMaxEnding) co_await pumps_.one_end();
     auto live = std::make_shared<Live>(socket_.executor());
     live->id = frame.id;
     live->credit = frame.credit;

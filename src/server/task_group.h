@@ -24,7 +24,7 @@ public:
         ++num_running_;
         asio::co_spawn(executor_, std::move(task), [this](std::exception_ptr problem) {
             if (problem && sink_) sink_(problem);
-            if (--num_running_ > 0) return;
+            --num_running_;
             for (Signal* waiting : std::exchange(waiting_, {})) waiting->notify();
         });
     }
@@ -36,6 +36,13 @@ public:
             waiting_.push_back(&done);
             co_await done.wait();
         }
+    }
+    /// Resumes once a task more has ended; at once if none runs.
+    asio::awaitable<void> one_end() {
+        if (num_running_ == 0) co_return;
+        Signal done(executor_);
+        waiting_.push_back(&done);
+        co_await done.wait();
     }
     [[nodiscard]] std::size_t size() const { return num_running_; }
 

@@ -155,7 +155,8 @@ TEST_CASE("S3: documents back to back beside streams, on every load: no more tha
 
 TEST_CASE("S4: short prompts during a document wait little more than a step", "[scenes]") {
     for (const int depth : {0, 1}) {
-        for (const auto& [sla, steps] : std::vector<std::pair<double, double>>{{20, 2.0}, {40, 1.5}}) {
+        for (const auto& each : std::vector<std::pair<double, double>>{{20, 2.0}, {40, 1.5}}) {
+            const double sla = each.first, steps = each.second;   // clang does not capture structured bindings
             const auto shorts = [&](bool with_document) {
                 std::vector<SimRequest> w;
                 for (int i = 0; i < 16; ++i) w.push_back(request_at(0.1 * i, 1024, 500));
