@@ -318,6 +318,60 @@ TEST_CASE("what a cancelled prompt has computed stays for others", "[scheduler]"
     CHECK(cached < 10'000);
 }
 
+TEST_CASE("cancelled while it is computed again, a request leaves no block to others that it has not written", "[scheduler]") {
+    SchedulerRig rig(rig_config(8), 1000);
+    rig.start_streams(1, 16);
+    std::vector<int32_t> tokens = numbers(6400, 1);
+    tokens.reserve(7000);   // the scheduler looks into it
+    const auto complete = [&] {
+        rig.now += 6 * kMs;
+        rig.outcome.step = rig.plan.step;
+        rig.outcome.device_ns = 6 * kMs;
+        for (const PlanSegment& s : rig.plan.segments) {
+            if (!s.samples) continue;
+            ++rig.emitted[s.request];
+            if (s.request == 1) tokens.push_back(5000 + rig.emitted[1]);
+            rig.scheduler.emitted(s.request, rig.now, s.request == 1 ? std::span<const int32_t>(tokens) : std::span<const int32_t>());
+        }
+        rig.scheduler.apply(rig.outcome, rig.now);
+    };
+    SchedulerRequest victim;
+    victim.id = 1;
+    victim.prompt_tokens = 6400;
+    victim.max_tokens = 500;
+    victim.tokens = tokens;
+    victim.cache_domain = 1;
+    rig.submit(victim);
+    for (int i = 0; i < 400 && rig.emitted[1] < 20; ++i) rig.look(), complete();
+    REQUIRE(rig.emitted[1] == 20);
+    rig.scheduler.set_paused(1, true);   // its reader sleeps, so that it makes room
+    rig.submit(2, 14'000, 50);
+    bool preempted = false;
+    for (int i = 0; i < 600 && rig.emitted[2] < 2; ++i) {
+        rig.look();
+        preempted = preempted || !rig.plan.preempted.empty();
+        complete();
+    }
+    REQUIRE(preempted);
+    REQUIRE(rig.emitted[2] == 2);
+    rig.scheduler.finish(2);
+    rig.scheduler.set_paused(1, false);
+    for (int i = 0; i < 600 && rig.rows_of(1) == 0; ++i) {
+        rig.look();
+        if (rig.rows_of(1) == 0) complete();
+    }
+    const int32_t written = rig.scheduler.cached_tokens(1) + rig.rows_of(1);
+    REQUIRE(rig.rows_of(1) > 0);
+    REQUIRE(written < 6000);
+    rig.scheduler.finish(1);
+    complete();
+    SchedulerRequest again = victim;
+    again.id = 3;
+    again.tokens = tokens;
+    again.prompt_tokens = static_cast<int32_t>(tokens.size());
+    CHECK(rig.submit(again).cached_tokens <= written);
+}
+
 TEST_CASE("cached tokens cost the tenant nothing", "[scheduler]") {
     SchedulerConfig c = rig_config();
     c.tenants = {{"", 1, 0, 0}, {"a", 1, 0, 0}, {"b", 1, 0, 0}};
