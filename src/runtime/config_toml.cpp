@@ -1,10 +1,20 @@
 // Reads config.toml into Config, with file, line and column in every error. The only file that includes toml++.
+#include <takt/error.h>
+
+// toml++ asserts on some malformed keys where it should report them, and assumes the same where assertions are off: here such a
+// text is an error like any other.
+namespace takt::detail {
+[[noreturn]] inline void refuse_text() { throw config_error("malformed TOML"); }
+}  // namespace takt::detail
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expr) ((expr) ? static_cast<void>(0) : takt::detail::refuse_text())
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
+#include <optional>
 #include <sstream>
-
-#include <takt/error.h>
 
 #include "runtime/config_schema.h"
 #include "runtime/text_file.h"
@@ -172,11 +182,27 @@ void assign_root(const toml::table& root, Config& config) {
 }
 
 toml::table parse(const std::string& text, const std::string& path) {
-    toml::parse_result parsed = toml::parse(text, path);
+    toml::parse_result parsed = [&] {
+        try {
+            return toml::parse(text, path);
+        } catch (const config_error&) {
+            throw config_error(std::string(path.empty() ? "configuration" : path.c_str()).append(": malformed TOML"));
+        }
+    }();
     if (!parsed) {
         throw config_error(position(parsed.error().source()) + std::string(parsed.error().description()));
     }
     return std::move(parsed).table();
+}
+
+/// `v = value` as a table, if it is TOML.
+std::optional<toml::table> parse_value(const std::string& value, const std::string& source) {
+    try {
+        toml::parse_result parsed = toml::parse(std::string("v = ").append(value), source);
+        if (parsed && parsed.table().size() == 1) return std::move(parsed).table();
+    } catch (const config_error&) {   // malformed beyond what the library reports
+    }
+    return std::nullopt;
 }
 
 const toml::node* find(const toml::table& root, const std::string& section, const std::string& name) {
@@ -193,10 +219,10 @@ void apply_override(const std::string& override_text, Config& config) {
     }
     const std::string value = override_text.substr(equals + 1);
     const std::string source = "--set " + key_text;
-    toml::parse_result parsed = toml::parse("v = " + value, source);
+    std::optional<toml::table> parsed = parse_value(value, source);
     toml::table table;
-    if (parsed && parsed.table().size() == 1) {
-        table = std::move(parsed).table();
+    if (parsed) {
+        table = std::move(*parsed);
     } else {
         table.insert("v", value);   // a bare word is a string
     }
