@@ -38,7 +38,7 @@ SANITIZER_ARGUMENTS=(--buildtype=plain -Doptimization=1 -Dcpp_args=-gline-tables
 
 # A refused allocation is an answer that tests ask for, under a sanitizer too.
 export ASAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_summary=1:allocator_may_return_null=1
-export TSAN_OPTIONS=allocator_may_return_null=1
+export TSAN_OPTIONS=allocator_may_return_null=1:suppressions=$TAKT_ROOT/tests/tsan_suppressions.txt
 
 # What a sanitizer has nothing to say about; the same list as of the test setup `sanitized` in tests/meson.build.
 UNSANITIZED_SUITES=(gpu long timing install tidy headers truth)
