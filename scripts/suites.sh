@@ -67,7 +67,7 @@ fuzz_one() {
     corpus=$TAKT_ROOT/build/fuzz/$name
     seeds=$TAKT_ROOT/tests/data/fuzz/$name
     mkdir -p "$corpus"
-    if (cd "$corpus" && "$target" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=3000 -timeout=30 \
+    if (cd "$corpus" && "$target" -seed=1 -runs="$((seconds * 2000))" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=3000 -timeout=30 \
         -verbosity=0 "$corpus" $([ -d "$seeds" ] && echo "$seeds")) > "$results/$name.log" 2>&1; then
         echo "1 passed, 0 failed" > "$results/$name.txt"
     else
