@@ -60,14 +60,16 @@ build_tests() {
     build "$name" $targets
 }
 
-# fuzz_one TARGET RESULTS SECONDS: one fuzz target from its committed inputs; what it finds stays in build/fuzz/NAME.
+# fuzz_one TARGET RESULTS SECONDS [LIBFUZZER ARGUMENTS]: one fuzz target from its committed inputs; what it finds stays in
+# build/fuzz/NAME.
 fuzz_one() {
     local target=$1 results=$2 seconds=$3 name corpus seeds
+    shift 3
     name=$(basename "$target")
     corpus=$TAKT_ROOT/build/fuzz/$name
     seeds=$TAKT_ROOT/tests/data/fuzz/$name
     mkdir -p "$corpus"
-    if (cd "$corpus" && "$target" -seed=1 -runs="$((seconds * 2000))" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=3000 -timeout=30 \
+    if (cd "$corpus" && "$target" -max_total_time="$seconds" "$@" -print_final_stats=1 -rss_limit_mb=3000 -timeout=30 \
         -verbosity=0 "$corpus" $([ -d "$seeds" ] && echo "$seeds")) > "$results/$name.log" 2>&1; then
         echo "1 passed, 0 failed" > "$results/$name.txt"
     else
@@ -77,13 +79,14 @@ fuzz_one() {
     fi
 }
 
-# run_fuzzers RESULTS SECONDS: each fuzz target of build/asan for that long, one a core.
+# run_fuzzers RESULTS SECONDS [LIBFUZZER ARGUMENTS]: each fuzz target of build/asan for at most that long, one a core.
 run_fuzzers() {
     local results=$1 seconds=$2 target num=0
+    shift 2
     for target in "$TAKT_ROOT"/build/asan/tests/fuzz/*_fuzz; do
         [ -x "$target" ] || continue
         say "fuzzing $(basename "$target") for $seconds s"
-        fuzz_one "$target" "$results" "$seconds" &
+        fuzz_one "$target" "$results" "$seconds" "$@" &
         num=$((num + 1))
         [ $((num % $(nproc))) -ne 0 ] || wait
     done

@@ -317,7 +317,7 @@ TEST_CASE("refusals are honest: nearly all of the refused would have missed", "[
     for (size_t i = 0; i < w.size(); ++i) {
         if (with.requests[i].end == SimEnd::refused) refused.push_back(i);
     }
-    REQUIRE(refused.size() >= 15);   // enough to judge by
+    REQUIRE(refused.size() >= 20);   // enough to judge by; g++ and clang come to 21 and 20
     int missed = 0, tried = 0;
     for (size_t k = 0; k < refused.size(); ++k) {   // one at a time, admitted in an otherwise identical run
         SimOptions one = refusing;
