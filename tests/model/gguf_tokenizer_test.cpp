@@ -3,10 +3,6 @@
 #include "catch.h"
 
 #include <boost/json.hpp>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +10,7 @@
 #include "model/gguf.h"
 #include "model/model_file.h"
 #include "model/tokenizer_json.h"
+#include "reference_vocabularies.h"
 #include "text_fixtures.h"
 
 using namespace takt;
@@ -136,40 +133,28 @@ TEST_CASE("what is wrong or not known in the keys is named") {
 }
 
 TEST_CASE("real vocabularies written as GGUF give the reference ids") {
-    const std::filesystem::path shared = std::filesystem::path(TAKT_SOURCE_ROOT) / ".." / "shared";
-    if (!std::filesystem::exists(shared / "truth" / "tokenizers")) {
+    if (!test::has_reference_ids()) {
         WARN("skipped: no reference ids beside the source tree");
         return;
     }
-    const auto ids_of = [](const boost::json::value& list) {
-        std::vector<int32_t> out;
-        for (const auto& id : list.as_array()) out.push_back(static_cast<int32_t>(id.as_int64()));
-        return out;
-    };
     for (const auto& [name, pre] : {std::pair{std::string("qwen3"), "qwen2"}, {"llama3_1", "llama-bpe"}}) {
-        const std::filesystem::path packed = shared / "tokenizers" / name / "tokenizer.json.gz";
-        const std::filesystem::path file = std::filesystem::temp_directory_path() / ("takt_gguf_test_" + name + ".json");
-        REQUIRE(std::system(("gzip -dc '" + packed.string() + "' > '" + file.string() + "'").c_str()) == 0);
-        std::stringstream text;
-        text << std::ifstream(file).rdbuf();
-        std::filesystem::remove(file);
-        const auto original = parse_tokenizer_json(text.str());
+        const auto text = test::reference_tokenizer_json(name);
+        REQUIRE(text);
+        const auto original = parse_tokenizer_json(*text);
         REQUIRE(original);
         const auto spec = spec_of(written(original.value(), pre));
         REQUIRE(spec);
         CHECK(spec.value().add_bos == (name == "llama3_1"));
         const BosPolicy bos = spec.value().add_bos ? BosPolicy::always : BosPolicy::never;
         const Tokenizer tokenizer = build(spec.value());
-        std::ifstream rows(shared / "truth" / "tokenizers" / (name + ".jsonl"));
-        size_t num_rows = 0;
-        for (std::string line; std::getline(rows, line); ++num_rows) {
-            const boost::json::object row = boost::json::parse(line).as_object();
+        const std::vector<boost::json::object> rows = test::reference_rows(name);
+        for (const boost::json::object& row : rows) {
             const std::string words = boost::json::value_to<std::string>(row.at("text"));
             INFO(name << " " << boost::json::value_to<std::string>(row.at("id")));
-            CHECK(tokenizer.encode(words, kSpecial) == ids_of(row.at("ids")));
+            CHECK(tokenizer.encode(words, kSpecial) == test::ids_of(row.at("ids")));
             CHECK(tokenizer.encode(words, {.parse_special = true, .bos = bos, .eos = false}) ==
-                  ids_of(row.at("ids_with_special")));
+                  test::ids_of(row.at("ids_with_special")));
         }
-        CHECK(num_rows == 150);
+        CHECK(rows.size() == 150);
     }
 }

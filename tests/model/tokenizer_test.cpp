@@ -2,11 +2,7 @@
 #include "catch.h"
 
 #include <boost/json.hpp>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +10,7 @@
 #include "model/pretokenizer_scan.h"
 #include "model/tokenizer_json.h"
 #include "model/unicode.h"
+#include "reference_vocabularies.h"
 #include "text_fixtures.h"
 
 using namespace takt;
@@ -284,44 +281,32 @@ TEST_CASE("tokenizer.json: what is not known is refused by name") {
 }
 
 TEST_CASE("real vocabularies give the reference ids") {
-    const std::filesystem::path shared = std::filesystem::path(TAKT_SOURCE_ROOT) / ".." / "shared";
-    if (!std::filesystem::exists(shared / "truth" / "tokenizers")) {
+    if (!test::has_reference_ids()) {
         WARN("skipped: no reference ids beside the source tree");
         return;
     }
-    const auto ids_of = [](const boost::json::value& list) {
-        std::vector<int32_t> out;
-        for (const auto& id : list.as_array()) out.push_back(static_cast<int32_t>(id.as_int64()));
-        return out;
-    };
     for (const std::string name : {"qwen3", "llama3_1", "gemma3"}) {
-        const std::filesystem::path packed = shared / "tokenizers" / name / "tokenizer.json.gz";
-        const std::filesystem::path file = std::filesystem::temp_directory_path() / ("takt_test_" + name + ".json");
-        if (std::system(("gzip -dc '" + packed.string() + "' > '" + file.string() + "'").c_str()) != 0) {
+        const auto text = test::reference_tokenizer_json(name);
+        if (!text) {
             WARN("skipped: gzip failed");
             continue;
         }
-        std::stringstream text;
-        text << std::ifstream(file).rdbuf();
-        std::filesystem::remove(file);
-        const Tokenizer tokenizer = build(parse_tokenizer_json(text.str()).value());
-        std::ifstream rows(shared / "truth" / "tokenizers" / (name + ".jsonl"));
-        size_t num_rows = 0;
-        for (std::string line; std::getline(rows, line); ++num_rows) {
-            const boost::json::object row = boost::json::parse(line).as_object();
+        const Tokenizer tokenizer = build(parse_tokenizer_json(*text).value());
+        const std::vector<boost::json::object> rows = test::reference_rows(name);
+        for (const boost::json::object& row : rows) {
             const auto string = [&row](const char* key) {
                 return std::string(row.at(key).as_string().data(), row.at(key).as_string().size());
             };
             INFO(string("id"));
-            CHECK(tokenizer.encode(string("text"), kSpecial) == ids_of(row.at("ids")));
+            CHECK(tokenizer.encode(string("text"), kSpecial) == test::ids_of(row.at("ids")));
             CHECK(tokenizer.encode(string("text"), {.parse_special = true, .bos = BosPolicy::always, .eos = true}) ==
-                  ids_of(row.at("ids_with_special")));
+                  test::ids_of(row.at("ids_with_special")));
             CHECK(tokenizer.encode(string("text"), kPlain) ==
-                  ids_of(row.contains("ids_as_text") ? row.at("ids_as_text") : row.at("ids")));
-            CHECK(tokenizer.decode(ids_of(row.at("ids")), false) == string("decoded"));
-            CHECK(tokenizer.decode(ids_of(row.at("ids_with_special")), true) ==
+                  test::ids_of(row.contains("ids_as_text") ? row.at("ids_as_text") : row.at("ids")));
+            CHECK(tokenizer.decode(test::ids_of(row.at("ids")), false) == string("decoded"));
+            CHECK(tokenizer.decode(test::ids_of(row.at("ids_with_special")), true) ==
                   string(row.contains("decoded_skip_special") ? "decoded_skip_special" : "decoded"));
         }
-        CHECK(num_rows == 150);
+        CHECK(rows.size() == 150);
     }
 }
