@@ -5,8 +5,9 @@
 #include <boost/json/array.hpp>
 #include <exception>
 #include <iostream>
-#include <map>
 #include <memory>
+#include <numeric>
+#include <random>
 
 #include "engine_driver.h"
 
@@ -121,14 +122,11 @@ boost::json::object run(const Options& options, int argc, char** argv) {
         insert_once(*drivers.back(), options, 7);
     }
     std::vector<std::vector<Round>> rounds(policies.size());
-    uint64_t state = 12345;
+    std::mt19937_64 chance(12345);
     for (int repeat = 0; repeat < options.repeat; ++repeat) {
         std::vector<size_t> order(policies.size());
-        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-        for (size_t i = order.size(); i > 1; --i) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            std::swap(order[i - 1], order[(state >> 33) % i]);
-        }
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::shuffle(order.begin(), order.end(), chance);
         for (const size_t i : order) rounds[i].push_back(insert_once(*drivers[i], options, 100 + static_cast<uint64_t>(repeat)));
     }
     std::vector<double> unsplit;
