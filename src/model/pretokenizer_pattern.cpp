@@ -116,13 +116,4 @@ std::optional<std::pair<size_t, size_t>> Pattern::find(std::string_view text, si
     return std::pair<size_t, size_t>{bounds[0], bounds[1]};
 }
 
-std::string_view pattern_unicode_version() {
-    static const std::array<char, 32> version = [] {
-        std::array<char, 32> text{};
-        pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, text.data());
-        return text;
-    }();
-    return version.data();
-}
-
 }  // namespace takt

@@ -42,7 +42,4 @@ private:
     std::unique_ptr<PatternCode, PatternCodeDeleter> code_;
 };
 
-/// The Unicode version PCRE2 was built with, such as "14.0.0".
-std::string_view pattern_unicode_version();
-
 }  // namespace takt

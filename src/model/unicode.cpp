@@ -1,12 +1,11 @@
-// UTF-8, character classes and case mapping over the generated tables. Pure; any thread.
+// UTF-8, character classes and case mapping; what Unicode says of a character comes from utf8proc. Pure; any thread.
 #include "model/unicode.h"
+
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <vector>
-
-#include "model/unicode_tables.h"
 
 namespace takt {
 namespace {
@@ -34,68 +33,42 @@ bool second_byte_fits(uint32_t lead, uint32_t second) {
     return true;
 }
 
-/// Two-stage table of classes: 256 code points a page, equal pages shared. Built once, read-only afterwards.
+CharacterClass class_of(uint32_t cp) {
+    switch (utf8proc_category(static_cast<utf8proc_int32_t>(cp))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO: return CharacterClass::letter;
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO: return CharacterClass::number;
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return CharacterClass::space;
+    default: break;
+    }
+    if (cp == '\n' || cp == '\r') return CharacterClass::newline;
+    const bool control_space = (cp >= 0x09 && cp <= 0x0D) || cp == 0x85;  // White_Space, category Cc
+    return control_space ? CharacterClass::space : CharacterClass::other;
+}
+
+/// The classes of the basic plane, one byte each: scanners ask for every character. Built once, read-only afterwards.
 class ClassTable {
 public:
     ClassTable() {
-        std::vector<uint8_t> flat(0x110000, static_cast<uint8_t>(CharacterClass::other));
-        fill(flat, unicode_tables::letters, CharacterClass::letter);
-        fill(flat, unicode_tables::numbers, CharacterClass::number);
-        for (const auto& [first, last] : kSpaces) {
-            for (uint32_t cp = first; cp <= last; ++cp) flat[cp] = static_cast<uint8_t>(CharacterClass::space);
-        }
-        flat['\n'] = flat['\r'] = static_cast<uint8_t>(CharacterClass::newline);
-        for (size_t page = 0; page < page_of_.size(); ++page) {
-            page_of_[page] = static_cast<uint16_t>(intern(flat.data() + page * kPageSize));
-        }
-        pages_.shrink_to_fit();
+        for (uint32_t cp = 0; cp < kSize; ++cp) classes_[cp] = class_of(cp);
     }
 
     CharacterClass operator()(char32_t cp) const {
-        if (cp >= 0x110000) return CharacterClass::other;
-        return static_cast<CharacterClass>(pages_[page_of_[cp / kPageSize] * kPageSize + cp % kPageSize]);
+        if (cp < kSize) return classes_[cp];
+        return cp < 0x110000 ? class_of(cp) : CharacterClass::other;
     }
 
 private:
-    static constexpr size_t kPageSize = 256;
-    /// White_Space of Unicode, CR and LF included.
-    static constexpr std::array<unicode_tables::Range, 10> kSpaces{{{0x09, 0x0D},
-                                                                    {0x20, 0x20},
-                                                                    {0x85, 0x85},
-                                                                    {0xA0, 0xA0},
-                                                                    {0x1680, 0x1680},
-                                                                    {0x2000, 0x200A},
-                                                                    {0x2028, 0x2029},
-                                                                    {0x202F, 0x202F},
-                                                                    {0x205F, 0x205F},
-                                                                    {0x3000, 0x3000}}};
-
-    static void fill(std::vector<uint8_t>& flat, std::span<const unicode_tables::Range> ranges, CharacterClass c) {
-        for (const auto& range : ranges) {
-            for (uint32_t cp = range.first; cp <= range.last; ++cp) flat[cp] = static_cast<uint8_t>(c);
-        }
-    }
-
-    size_t intern(const uint8_t* page) {
-        for (size_t known = 0; known * kPageSize < pages_.size(); ++known) {
-            if (std::equal(page, page + kPageSize, pages_.data() + known * kPageSize)) return known;
-        }
-        pages_.insert(pages_.end(), page, page + kPageSize);
-        return pages_.size() / kPageSize - 1;
-    }
-
-    std::array<uint16_t, 0x110000 / kPageSize> page_of_{};
-    std::vector<uint8_t> pages_;
+    static constexpr uint32_t kSize = 0x10000;
+    std::array<CharacterClass, kSize> classes_{};
 };
-
-char32_t map_case(std::span<const unicode_tables::CaseRange> table, char32_t cp) {
-    auto next = std::upper_bound(table.begin(), table.end(), cp,
-                                 [](char32_t value, const auto& range) { return value < range.first; });
-    if (next == table.begin()) return cp;
-    const auto& range = *(next - 1);
-    if (cp > range.last || (cp - range.first) % range.stride != 0) return cp;
-    return static_cast<char32_t>(static_cast<int32_t>(cp) + range.delta);
-}
 
 }  // namespace
 
@@ -177,7 +150,12 @@ CharacterClass character_class(char32_t code_point) {
     return table(code_point);
 }
 
-char32_t to_upper(char32_t cp) { return map_case(unicode_tables::to_upper, cp); }
-char32_t to_lower(char32_t cp) { return map_case(unicode_tables::to_lower, cp); }
+char32_t to_upper(char32_t cp) {
+    return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(cp)));
+}
+
+char32_t to_lower(char32_t cp) {
+    return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(cp)));
+}
 
 }  // namespace takt

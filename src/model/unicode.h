@@ -1,5 +1,5 @@
-// UTF-8 decoding, the character classes that pre-tokenizers ask for, case mapping and NFC. Pure functions over
-// read-only tables (Unicode 14), any thread. Knows nothing of tokens or templates.
+// UTF-8 decoding, the character classes that pre-tokenizers ask for, case mapping and NFC. Pure functions, any thread.
+// Knows nothing of tokens or templates.
 #pragma once
 
 #include <cstddef>

@@ -86,6 +86,7 @@ const std::vector<Placement>& placements() {
          "Boost.JSON"},
         {std::regex("^CLI/"), {"src/cli", "bench"}, "CLI11"},
         {std::regex("^pcre2"), {"src/model"}, "PCRE2"},
+        {std::regex("^utf8proc"), {"src/model"}, "utf8proc"},
     };
     return all;
 }
