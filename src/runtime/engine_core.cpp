@@ -119,7 +119,10 @@ SubmitOutcome EngineCore::submit(PreparedRequest prepared, std::function<void(Re
     metrics_.prompt_tokens.fetch_add(static_cast<uint64_t>(state->num_prompt), std::memory_order_relaxed);
     requests_.emplace(id, state);
     dirty_ = true;
-    spawn(*parts_.io, run_request(*this, state), [this](std::exception_ptr) { fail_device("a request's coroutine failed"); });
+    // By then the request has left, as it does however it ends: nobody else is touched.
+    spawn(*parts_.io, run_request(*this, state), [this, id](std::exception_ptr problem) {
+        if (on_exception) on_exception(id, problem);
+    });
     update_gauges();
     return out;
 }

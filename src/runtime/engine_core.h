@@ -15,6 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -98,6 +99,7 @@ public:
     [[nodiscard]] std::optional<uint64_t> next_wake_ns() const;
     /// A step is in flight: predicted end of the oldest.
     [[nodiscard]] std::optional<uint64_t> predicted_end_ns() const;
+    [[nodiscard]] uint64_t expected_step_ns() const { return expected_ns_.load(); }   // of the last launched one
     [[nodiscard]] bool idle() const { return requests_.empty() && inflight_.empty(); }
     [[nodiscard]] bool device_failed() const { return failed_; }
     [[nodiscard]] const char* failure() const { return failure_; }
@@ -113,7 +115,12 @@ public:
     [[nodiscard]] const Tokenizer& tokenizer() const { return *parts_.tokenizer; }
     [[nodiscard]] size_t num_requests() const { return requests_.size(); }
 
-    // Hooks of the simulation: after a plan was launched (or only took blocks away and has no rows), after a step was applied.
+    /// A request ended by an exception: it alone, with errc::internal. Set before the first request.
+    std::function<void(RequestId, const std::exception_ptr&)> on_exception;
+
+    // Hooks of the simulation: before a token is counted; after a plan was launched (or only took blocks away and has no rows); after
+    // a step was applied.
+    std::function<void(const RequestState&)> on_token;
     std::function<void(const StepPlan&)> on_plan;
     std::function<void(const StepPlan&, const StepOutcome&)> on_applied;
 

@@ -18,8 +18,9 @@
 namespace takt::detail {
 namespace {
 
-// After a stop nothing new is launched; a device that has not finished by then is taken for stuck.
-constexpr uint64_t kStopGraceNs = 10'000'000'000;
+// After a stop nothing new is launched; a device that has not finished by then, and by ten times what was predicted, is taken for stuck.
+constexpr uint64_t kStopGraceNs = 5'000'000'000;
+constexpr uint64_t kStopGraceSteps = 10;
 constexpr double kPrepareRetryMs = 1000;   // a queue of texts is tokenised in about that time
 
 template <class Handler>
@@ -82,7 +83,16 @@ EngineState::~EngineState() {
     door_->close();
     drains_.clear();
     keep_costs();
+    if (is_stuck_) abandon();
     core_.reset();
+}
+
+/// Nothing that a running step names may be freed, and waiting for its end could take for ever.
+void EngineState::abandon() {
+    log_.write(LogLevel::error, "engine", "the device did not end its step: its memory is not given back");
+    (void)core_.release();
+    (void)loaded_.release();
+    (void)held_clock_.release();
 }
 
 void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler handler) {
@@ -141,6 +151,7 @@ void EngineState::load() {
     Result<std::unique_ptr<EngineCore>> core = EngineCore::create(parts, loaded_->core_options);
     if (!core) throw load_error(errc::internal, config_.model.path + ": " + core.error());
     core_ = std::move(core).value();
+    core_->on_exception = [this](RequestId id, const std::exception_ptr& problem) { log_exception(id, problem); };
     if (loaded_->device->caps().kind == DeviceKind::cuda && config_.device.graphs) {
         if (Status s = core_->runner().prepare_graphs(); !s) throw load_error(errc::internal, s.message);
         log_.write(LogLevel::info, "engine", std::to_string(core_->runner().num_graphs()) + " graphs recorded, " +
@@ -153,6 +164,17 @@ void EngineState::load() {
     log_.write(LogLevel::info, "engine", "ready: " + loaded_->info.name + " on " + loaded_->info.device);
 }
 
+void EngineState::log_exception(RequestId id, const std::exception_ptr& problem) const {
+    std::string what = "an exception of unknown type";
+    try {
+        std::rethrow_exception(problem);
+    } catch (const std::exception& e) {
+        what = e.what();
+    } catch (...) {   // named above
+    }
+    log_.write(LogLevel::error, "engine", "request " + std::to_string(id) + " failed: " + what);
+}
+
 void EngineState::run_loop() {
     uint64_t stop_ns = 0;
     bool reported = false;
@@ -163,12 +185,13 @@ void EngineState::run_loop() {
             log_.write(LogLevel::error, "engine", std::string("device lost: ") + core_->failure());
         }
         if (stopping_) {
-            if (stop_ns == 0) stop_ns = clock_.now_ns();
-            const bool stuck = clock_.now_ns() - stop_ns > kStopGraceNs;
-            if (core_->num_requests() == 0 && (core_->idle() || core_->device_failed() || stuck)) break;
+            const uint64_t now = clock_.now_ns();
+            if (stop_ns == 0) stop_ns = now + std::max(kStopGraceNs, kStopGraceSteps * core_->expected_step_ns());
+            if (core_->num_requests() == 0 && (core_->idle() || now > stop_ns)) break;
         }
         if (!progressed) idle();
     }
+    is_stuck_ = !core_->idle();
     loaded_->device->set_wakeup(nullptr, nullptr);
 }
 

@@ -28,7 +28,7 @@ public:
     EngineState(net::any_io_executor executor, Config config);
     EngineState(const EngineState&) = delete;
     EngineState& operator=(const EngineState&) = delete;
-    /// Stops, joins. Not on the engine thread.
+    /// Stops, joins. Not on the engine thread. Ends within seconds: a device that never ends its step keeps its memory, for good.
     ~EngineState();
 
     /// Starts the engine thread: it loads, completes `handler` with an Engine that owns `self`, then runs until stopped.
@@ -47,6 +47,8 @@ private:
     void load();
     [[nodiscard]] std::string cost_key() const;
     void keep_costs();
+    void abandon();
+    void log_exception(RequestId id, const std::exception_ptr& problem) const;
     void run_loop();
     void idle();
     void wait_until(std::optional<uint64_t> wake_ns);
@@ -55,7 +57,8 @@ private:
     const net::any_io_executor executor_;
     Config config_;
     Logger log_;
-    RealClock clock_;
+    std::unique_ptr<RealClock> held_clock_ = std::make_unique<RealClock>();   // the device reads it too
+    RealClock& clock_ = *held_clock_;
     net::io_context io_{1};
     net::executor_work_guard<net::io_context::executor_type> work_{io_.get_executor()};
     std::shared_ptr<Door> door_ = std::make_shared<Door>(io_);
@@ -68,6 +71,7 @@ private:
 
     // Engine thread.
     bool stopping_ = false;
+    bool is_stuck_ = false;                     // stopped, and a launched step has not ended
     bool drain_cut_ = false;                    // the drain's deadline had to cancel requests
     std::vector<Engine::DrainHandler> drains_;
     std::unique_ptr<net::steady_timer> drain_timer_;

@@ -188,6 +188,7 @@ void EngineCore::fail_device(const char* why) {
 }
 
 void EngineCore::note_token(RequestState& state, const Turn& turn) {
+    if (on_token) on_token(state);
     metrics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
     auto& per_class = metrics_.classes[static_cast<size_t>(state.spec.class_index)];
     const SchedulerClass& sla = options_.scheduler.classes[static_cast<size_t>(state.spec.class_index)];

@@ -45,8 +45,8 @@ MemoryPlan make_memory_plan(const Config& config, Device& device, const Model& m
     // More than every slot's full context can never be used; on the CPU 16 full contexts are the rule.
     int64_t most = per_context * options.max_running + 1;
     if (device.caps().kind == DeviceKind::cpu) most = std::min(most, 16 * per_context + 1);
-    blocks = std::min(blocks, most);
     const int64_t least = smallest_pool(std::min(max_context, 256), options.block_tokens);
+    blocks = std::min(blocks, std::max(most, least));   // one slot of a short context fills less than the smallest pool
     plan.num_blocks = blocks;
     plan.kv = blocks * plan.block_bytes;
     plan.fits = blocks >= least;

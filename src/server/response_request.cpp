@@ -204,6 +204,24 @@ ResponseRequest parse_response_body(const json::object& object, std::string_view
     return out;
 }
 
+ResponseRequest parse_response_frame(std::string_view text, std::string_view model_name) {
+    const ParsedJson parsed = parse_json(text);
+    ResponseRequest out;
+    out.error.code = errc::bad_request;
+    const json::object* object = parsed.value.if_object();
+    if (object == nullptr) {
+        out.error.message = parsed.problem.empty() ? "a frame must be one JSON object" : parsed.problem;
+        return out;
+    }
+    const std::string type = text_of(*object, "type");
+    if (type == "response.create") return parse_response_body(*object, model_name, true);
+    out.stream_id = text_of(*object, "stream_id");
+    out.has_stream_id = !out.stream_id.empty();
+    out.error.message = type == "response.steer" ? "response.steer is not available in this version" : "type: allowed response.create";
+    out.error.param = "type";
+    return out;
+}
+
 void prepend_turns(ResponseRequest& request, const json::array& turns) {
     json::array all;
     const json::value* instructions = request.echo.if_contains("instructions");

@@ -32,6 +32,10 @@ struct ResponseRequest {
 /// `frame`: the object is a response.create event (its `type` is known, `stream_id` allowed).
 ResponseRequest parse_response_body(const boost::json::object& object, std::string_view model_name, bool frame);
 
+/// A client frame of the WebSocket: response.create, or `error` says what is wrong with it; its lane is known in either case
+/// where the frame names one.
+ResponseRequest parse_response_frame(std::string_view text, std::string_view model_name);
+
 /// Earlier turns of one connection, by response id. Bounded: the oldest are forgotten.
 class Conversations {
 public:

@@ -4,11 +4,15 @@
 #include <utility>
 
 #include "server/clock.h"
-#include "server/field_reader.h"
 
 namespace takt::server {
 
 namespace json = boost::json;
+
+namespace {
+constexpr std::size_t kInlineBytes = 64 * 1024;   // parsing this takes less than a millisecond
+constexpr std::size_t kMaxEnding = 256;           // ended responses of a socket that may wait for it
+}  // namespace
 
 struct ResponsesSession::Lane {
     Lane(ServerState& state, const Identity& identity, const asio::any_io_executor& executor)
@@ -68,29 +72,14 @@ asio::awaitable<void> ResponsesSession::refuse(Failure failure, std::string para
 }
 
 asio::awaitable<void> ResponsesSession::handle(std::string text) {
-    ParsedJson parsed = parse_json(text);
-    Failure failure;
-    failure.code = errc::bad_request;
-    failure.message = parsed.problem;
-    const json::object* object = parsed.value.if_object();
-    if (object == nullptr) {
-        if (failure.message.empty()) failure.message = "a frame must be one JSON object";
-        co_await refuse(std::move(failure), std::string(), nullptr);
-        co_return;
+    ResponseRequest request;
+    if (text.size() <= kInlineBytes) {
+        request = parse_response_frame(text, state_.model_name);
+    } else {
+        const std::function<ResponseRequest()> work = [this, &text] { return parse_response_frame(text, state_.model_name); };
+        request = co_await on_worker<ResponseRequest>(state_, work);
     }
-    const json::value* type = object->if_contains("type");
-    const std::string name = type != nullptr && type->is_string() ? type->get_string().c_str() : "";
-    if (name == "response.create") {
-        json::object frame = *object;
-        co_await create(std::move(frame));
-        co_return;
-    }
-    const json::value* lane = object->if_contains("stream_id");
-    std::string lane_name;
-    if (lane != nullptr && lane->is_string()) lane_name = lane->get_string().c_str();
-    failure.message = name == "response.steer" ? "response.steer is not available in this version"
-                                               : "type: allowed response.create";
-    co_await refuse(std::move(failure), std::string("type"), lane_name.empty() ? nullptr : &lane_name);
+    co_await create(std::move(request));
 }
 
 Failure ResponsesSession::cannot_start(const ResponseRequest& request) const {
@@ -109,8 +98,7 @@ Failure ResponsesSession::cannot_start(const ResponseRequest& request) const {
     return out;
 }
 
-asio::awaitable<void> ResponsesSession::create(json::object frame) {
-    ResponseRequest request = parse_response_body(frame, state_.model_name, true);
+asio::awaitable<void> ResponsesSession::create(ResponseRequest request) {
     const std::string stream_id = request.stream_id;
     const std::string* lane_name = request.has_stream_id ? &stream_id : nullptr;
     Failure failure = cannot_start(request);
@@ -131,6 +119,8 @@ asio::awaitable<void> ResponsesSession::create(json::object frame) {
         co_return;
     }
     prepend_turns(request, turns);
+    // Refused and finished responses wait for the socket with their last events: a client that does not read is read no further.
+    while (responses_.size() >= lanes_.size() + kMaxEnding) co_await responses_.one_end();
     auto lane = std::make_shared<Lane>(state_, identity_, socket_.executor());
     lane->name = request.stream_id;
     lanes_[lane->name] = lane;

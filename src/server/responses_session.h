@@ -2,7 +2,6 @@
 // other, earlier turns kept for previous_response_id until the connection ends. Server thread; knows no Beast.
 #pragma once
 
-#include <boost/json/object.hpp>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,7 +29,7 @@ private:
     struct Lane;
     asio::awaitable<void> read_loop();
     asio::awaitable<void> handle(std::string text);
-    asio::awaitable<void> create(boost::json::object frame);
+    asio::awaitable<void> create(ResponseRequest request);
     asio::awaitable<void> respond(std::shared_ptr<Lane> lane, ResponseRequest request);
     asio::awaitable<void> respond_empty(Lane& lane, ResponseRequest& request, ResponseEvents& sequence);
     asio::awaitable<void> send_all(Lane& lane, std::vector<ResponseEvent> events);

@@ -80,6 +80,19 @@ TEST_CASE("no more blocks than every slot's full context could use") {
     CHECK(plan.note.empty());
 }
 
+TEST_CASE("a short context and one slot fit: what is least is never more than what is most") {
+    for (const int32_t context : {1, 16, 17, 64, 100, 255, 256, 4096}) {
+        Fixture f;
+        f.options.max_running = 1;
+        const MemoryPlan plan = f.plan(100000, context);
+        INFO("context " << context);
+        CHECK(plan.fits);
+        CHECK(plan.note.empty());
+        CHECK(plan.num_blocks * 16 >= context + 16);   // beside the dummy block
+        CHECK(plan.num_blocks <= (context + 15) / 16 + 2);
+    }
+}
+
 TEST_CASE("a wider KV type takes more bytes a block and so gives fewer blocks") {
     Fixture f;
     const MemoryPlan half = f.plan(140);

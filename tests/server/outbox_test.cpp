@@ -5,45 +5,12 @@
 #include <boost/asio/io_context.hpp>
 
 #include "catch.h"
+#include "server/fake_socket.h"
 #include "server/task_group.h"
 
 using namespace takt::server;
 
 namespace {
-
-// Writes wait for the test's permission.
-class FakeSocket final : public WsSocket {
-public:
-    explicit FakeSocket(asio::io_context& io) : io_(io), go_(io.get_executor()) {}
-    asio::awaitable<WsMessage> read() override { co_return WsMessage(); }
-    asio::awaitable<bool> write(std::string text) override {
-        while (num_allowed == 0 && !broken) co_await go_.wait();
-        if (broken) co_return false;
-        --num_allowed;
-        written.push_back(std::move(text));
-        co_return true;
-    }
-    asio::awaitable<void> close(CloseCode) override { co_return; }
-    void abort() override {}
-    asio::any_io_executor executor() const override { return io_.get_executor(); }
-
-    void allow(int count) {
-        num_allowed += count;
-        go_.notify();
-    }
-    void break_now() {
-        broken = true;
-        go_.notify();
-    }
-
-    int num_allowed = 0;
-    bool broken = false;
-    std::vector<std::string> written;
-
-private:
-    asio::io_context& io_;
-    Signal go_;
-};
 
 struct Sender {
     explicit Sender(asio::io_context& io) : slot(io.get_executor()) {}

@@ -1,7 +1,10 @@
 // Faults and their reach: a row that is not finite, a full KV pool, a slow reader and a deadline end or pause just their own
 // request; a failed operation is the whole device's and ends each request once. Blocks come back in every case.
 #include <algorithm>
+#include <exception>
 #include <set>
+#include <stdexcept>
+#include <vector>
 
 #include "catch.h"
 #include "model/model_file.h"
@@ -30,6 +33,34 @@ TEST_CASE("a row that is not finite ends its own request and no other") {
         for (size_t i = 0; i < 12; ++i) {
             if (report.errors[i] == errc::ok) CHECK(report.tokens[i] == sound.tokens[i]);
             else CHECK(report.errors[i] == errc::internal);
+        }
+    }
+}
+
+TEST_CASE("an exception in one request ends that request alone, whenever it comes") {
+    for (const int32_t depth : {0, 1}) {
+        SimCase s = quiet_case(4, 60, 20);
+        s.pipeline_depth = depth;
+        const SimReport sound = EngineSim(s).run();
+        REQUIRE(sound.wrong == "");
+        for (int32_t token = 1; token <= 20; ++token) {
+            s.clients[1].throws_at = token;
+            EngineSim sim(s);
+            std::vector<RequestId> reported;
+            sim.core().on_token = [token](const RequestState& request) {
+                if (request.id == 2 && request.num_outputs() == token) throw std::runtime_error("injected");
+            };
+            sim.core().on_exception = [&](RequestId id, const std::exception_ptr& problem) {
+                CHECK(problem != nullptr);
+                reported.push_back(id);
+            };
+            const SimReport report = sim.run();   // it checks that blocks are back and every end comes once
+            INFO("depth " << depth << ", token " << token);
+            REQUIRE(report.wrong == "");
+            CHECK_FALSE(report.device_was_lost);
+            CHECK(reported == std::vector<RequestId>{2});
+            CHECK(report.errors[1] == errc::internal);
+            for (const size_t i : {size_t{0}, size_t{2}, size_t{3}}) CHECK(report.tokens[i] == sound.tokens[i]);
         }
     }
 }

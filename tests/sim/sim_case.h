@@ -50,6 +50,7 @@ struct SimClient {
     int32_t read_chunks = 0;
     CancelAt cancel_at = CancelAt::never;
     uint64_t cancel_count = 0;
+    int32_t throws_at = 0;           ///< over 0: its coroutine meets an exception at that token
 };
 
 struct SimCase {

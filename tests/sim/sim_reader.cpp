@@ -204,7 +204,7 @@ std::string SimReader::judge(bool device_was_lost) const {
             if (!device_was_lost) return "ended as device_lost with a sound device";
             break;
         case errc::internal:
-            if (sim_.spec().device.nonfinite_samples == 0) return "ended as internal without a fault";
+            if (sim_.spec().device.nonfinite_samples == 0 && client_.throws_at == 0) return "ended as internal without a fault";
             break;
         case errc::deadline_exceeded:
             if (client_.deadline_ms <= 0) return "ended by a deadline that it does not have";
@@ -213,7 +213,8 @@ std::string SimReader::judge(bool device_was_lost) const {
     }
     if (result.reason == FinishReason::cancelled && !cancelled_) return "ended as cancelled and nobody cancelled it";
     if (result.usage.prompt_tokens != static_cast<int64_t>(client_.prompt.size())) return "the usage names another prompt";
-    if (stop_.empty() && result.usage.completion_tokens != static_cast<int64_t>(tokens_.size())) {
+    // A token that met an exception was counted and never read.
+    if (stop_.empty() && client_.throws_at == 0 && result.usage.completion_tokens != static_cast<int64_t>(tokens_.size())) {
         return "the usage names " + std::to_string(result.usage.completion_tokens) + " tokens, " + std::to_string(tokens_.size()) +
                " were read";
     }

@@ -12,6 +12,8 @@ namespace {
 
 /// Prefill rows that share the loading of K and V; all their queries' states stay in the L2 cache.
 constexpr int32_t kMostRowsPerJob = 16;
+/// Room for so many items of cut rows at most: with more than that on the list the threads are balanced as it is.
+constexpr int64_t kMostCutItems = 1 << 16;
 int32_t rows_per_job(int32_t group) { return std::clamp(kMaxJobQueries / group, 1, kMostRowsPerJob); }
 
 size_t partial_stride(const KvLayout& kv) { return static_cast<size_t>(kv.head_dim) + 16; }
@@ -117,33 +119,38 @@ Status op_attention(Stream& stream, const AttentionParams& params) {
 
 Status plan_attention(const Device&, const AttentionPlanParams& p) {
     StepHeader& header = *p.host.header;
+    const int32_t rows_a_job = rows_per_job(p.num_heads / p.kv.num_kv_heads);
+    const int32_t heads = p.kv.num_kv_heads;
+    const auto whole_jobs = [&](const SegmentInput& s) { return (s.num_rows + rows_a_job - 1) / rows_a_job; };
+    int64_t rest = 0;   // items a head that the segments to come need at least
+    for (int32_t s = 0; s < header.num_segments; ++s) rest += whole_jobs(p.host.segments[s]);
     int32_t num_work = 0;
     int32_t num_partials = 0;
-    const int32_t rows_a_job = rows_per_job(p.num_heads / p.kv.num_kv_heads);
     for (int32_t s = 0; s < header.num_segments; ++s) {
         const SegmentInput& segment = p.host.segments[s];
-        const bool is_single = segment.num_rows == 1;
         const int32_t context = segment.position_begin + 1;
-        const int32_t chunks = is_single ? (context + kChunkPositions - 1) / kChunkPositions : 1;
-        for (int32_t head = 0; head < p.kv.num_kv_heads; ++head) {
-            const int32_t tiles = is_single ? chunks : (segment.num_rows + rows_a_job - 1) / rows_a_job;
-            if (num_work + tiles > p.capacity.max_work) return {kStatusBadArgument, "the attention work list is full"};
-            for (int32_t t = 0; t < tiles; ++t) {
-                AttentionWork& w = p.host.work[num_work++];
-                w = AttentionWork{};
-                w.segment = s;
-                w.kv_head = head;
-                if (is_single) {
-                    w.row_begin = segment.row_begin;
-                    w.num_rows = 1;
-                    w.kv_begin = t * kChunkPositions;
-                    w.kv_end = std::min(context, (t + 1) * kChunkPositions);
-                    if (chunks > 1) w.partial = num_partials++;
-                } else {
-                    w.row_begin = segment.row_begin + t * rows_a_job;
-                    w.num_rows = std::min(rows_a_job, segment.num_rows - t * rows_a_job);
-                    w.kv_end = segment.position_begin + t * rows_a_job + w.num_rows;
-                }
+        const int32_t chunks = (context + kChunkPositions - 1) / kChunkPositions;
+        rest -= whole_jobs(segment);
+        // A row whose chunks find no room walks them in one item, to the same bits.
+        const bool is_split = segment.num_rows == 1 && chunks > 1 && num_work + (rest + chunks) * heads <= p.capacity.max_work;
+        const int32_t items = is_split ? chunks : whole_jobs(segment);
+        if (num_work + items * heads > p.capacity.max_work) return {kStatusBadArgument, "the attention work list is full"};
+        for (int32_t i = 0; i < items * heads; ++i) {
+            const int32_t part = i % items;
+            AttentionWork& w = p.host.work[num_work++];
+            w = AttentionWork{};
+            w.segment = s;
+            w.kv_head = i / items;
+            if (is_split) {
+                w.row_begin = segment.row_begin;
+                w.num_rows = 1;
+                w.kv_begin = part * kChunkPositions;
+                w.kv_end = std::min(context, (part + 1) * kChunkPositions);
+                w.partial = num_partials++;
+            } else {
+                w.row_begin = segment.row_begin + part * rows_a_job;
+                w.num_rows = std::min(rows_a_job, segment.num_rows - part * rows_a_job);
+                w.kv_end = segment.position_begin + part * rows_a_job + w.num_rows;
             }
         }
     }
@@ -153,10 +160,10 @@ Status plan_attention(const Device&, const AttentionPlanParams& p) {
 
 int32_t max_attention_work(const Device&, const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t max_context) {
     const int64_t chunks = (int64_t{max_context} + kChunkPositions - 1) / kChunkPositions;
-    // A row is either a decode row with all its chunks or one of a prefill job.
-    const int64_t decode_rows = std::min(rows, segments);
-    const int64_t work = decode_rows * chunks + rows / rows_per_job(num_heads / kv.num_kv_heads) + segments + 1;
-    return static_cast<int32_t>(std::min<int64_t>(work * kv.num_kv_heads, 1 << 20));
+    // A row is either a decode row with all its chunks or one of a prefill job. What is never cut must fit; cuts where there is room.
+    const int64_t whole = rows / rows_per_job(num_heads / kv.num_kv_heads) + segments + 1;
+    const int64_t cut = std::min<int64_t>(int64_t{std::min(rows, segments)} * chunks * kv.num_kv_heads, kMostCutItems);
+    return static_cast<int32_t>(whole * kv.num_kv_heads + cut);
 }
 
 size_t attention_scratch_bytes(const Device&, const KvLayout& kv, int32_t num_heads, int32_t max_work, int32_t) {
