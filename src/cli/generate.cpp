@@ -8,12 +8,15 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <iterator>
+#include <string_view>
+#include <system_error>
 
 #include "cli/command.h"
 #include "cli/console.h"
@@ -46,6 +49,12 @@ Request make_request(const GenerateOptions& options) {
     return request;
 }
 
+// A full disk or a reader that left ends the answer: nobody would see the rest.
+void print_text(std::string_view text) {
+    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    if (!written) throw load_error(errc::internal, "standard output cannot be written: " + std::generic_category().message(errno));
+}
+
 // Prints the stream. `reply` and `interrupted` are the caller's and outlive it.
 asio::awaitable<void> print_stream(Engine& engine, Reply& reply, const GenerateOptions& options) {
     const auto refusal = std::make_shared<Refusal>();
@@ -60,11 +69,9 @@ asio::awaitable<void> print_stream(Engine& engine, Reply& reply, const GenerateO
         auto next = co_await reply.async_next(asio::as_tuple(asio::use_awaitable));
         if (std::get<0>(next)) throw load_error(errc::internal, std::get<0>(next).message());
         if (!std::get<1>(next)) break;
-        const std::string& text = std::get<1>(next)->text;
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        std::fflush(stdout);
+        print_text(std::get<1>(next)->text);
     }
-    std::fputc('\n', stdout);
+    print_text("\n");
     if (options.timings && reply.result()) print_timings(*reply.result());
 }
 

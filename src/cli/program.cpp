@@ -135,6 +135,18 @@ void add_bench(CLI::App& program, BenchOptions& options, Choice& choice) {
     app.callback([&] { choice.command = [&] { return bench(options); }; });
 }
 
+// CLI11 itself says no more than that a subcommand is missing.
+bool refuse_unknown_command(const CLI::App& program, int argc, const char* const* argv) {
+    if (argc < 2 || argv[1][0] == '-') return false;
+    std::string allowed;
+    for (const CLI::App* command : program.get_subcommands({})) {
+        if (command->get_name() == argv[1]) return false;
+        allowed += (allowed.empty() ? "" : ", ") + command->get_name();
+    }
+    std::fprintf(stderr, "takt: unknown command \"%s\"; allowed: %s\n", argv[1], allowed.c_str());
+    return true;
+}
+
 int guarded(const std::function<int()>& command) {
     try {
         return command();
@@ -170,6 +182,7 @@ int run_program(int argc, const char* const* argv, const Environment& environmen
     add_simulate(program, simulate_command, choice);
     add_bench(program, bench_options, choice);
     add_quantize(program, quantize_options, choice);
+    if (refuse_unknown_command(program, argc, argv)) return kUsage;
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& problem) {

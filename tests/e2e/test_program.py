@@ -40,6 +40,18 @@ def test_wrong_usage_is_exit_code_2_with_a_message(arguments):
     assert result.returncode == 2 and result.stderr.strip() + result.stdout.strip()
 
 
+def test_an_unknown_command_is_named_with_those_that_exist():
+    result = takt("genrate", "x")
+    assert result.returncode == 2 and "genrate" in result.stderr and "generate" in result.stderr
+
+
+def test_generate_ends_when_nobody_takes_its_text():
+    command = [PROGRAM, "generate", *SIM, "--max-tokens", "1000", "x"]
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT / "tests")
+    assert result.returncode == 1 and "standard output" in result.stderr
+
+
 def test_simulate_prints_the_same_lines_again_and_writes_json_and_a_plot(tmp_path):
     trace = tmp_path / "trace.csv"
     lines = [f"{0.05 * i:.2f},{'ab'[i % 2]},{200 + 37 * i % 900},{5 + i % 20}" for i in range(80)]
