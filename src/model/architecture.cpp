@@ -55,7 +55,7 @@ public:
             fail("tensor \"" + name + "\": " + std::to_string(t.cols) + " x " + std::to_string(t.rows) + " found, " +
                  std::to_string(cols) + " x " + std::to_string(rows) + " expected");
         }
-        if (t.type == DType::i32) fail("tensor \"" + name + "\": int32 found, weights expected");
+        if (t.type == DType::i32 || t.type == DType::i8) fail("tensor \"" + name + "\": integers found, weights expected");
         return t;
     }
     HostTensor vector(const std::string& name, int64_t cols) {

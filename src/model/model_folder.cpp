@@ -9,12 +9,14 @@
 #include <set>
 
 #include "model/architecture.h"
-#include "model/gptq.h"
 #include "model/model_file.h"
+#include "model/packed_weights.h"
 #include "model/tokenizer_json.h"
 
 namespace takt {
 namespace {
+
+constexpr std::string_view kWeight = ".weight";
 
 bool exists(const std::string& path) {
     struct stat info {};
@@ -78,7 +80,7 @@ public:
                 tensor_bytes_ += t.tensor.bytes();
             }
         }
-        if (auto error = unpack_gptq(tensors)) return *error;
+        if (auto error = unpack(tensors)) return *error;
         Result<ModelTensors> bound = bind_tensors(tensors, TensorNaming::folder, path_, config_);
         if (!bound) return Error{bound.error()};
         tensors_ = std::move(bound).value();
@@ -86,27 +88,37 @@ public:
     }
 
 private:
-    /// Puts a matrix in blocks in the place of each group of packed tensors.
-    std::optional<Error> unpack_gptq(TensorMap& tensors) {
-        Result<std::optional<GptqConfig>> config = parse_file(path_ + "/config.json", parse_gptq_config);
-        if (!config) return Error{config.error()};
-        if (!config.value()) return std::nullopt;
-        static constexpr std::string_view kSuffix = ".qweight";
-        std::vector<std::string> stems;
+    /// Puts a matrix in the place of each group of packed tensors.
+    std::optional<Error> unpack(TensorMap& tensors) {
+        Result<std::optional<PackedFormat>> parsed = parse_file(path_ + "/config.json", parse_packed_format);
+        if (!parsed) return Error{parsed.error()};
+        if (!parsed.value()) return std::nullopt;
+        const PackedFormat& format = *parsed.value();
+        const PackedNames names = packed_names(format);
+        // Whole bytes need no packing: there compressed-tensors leaves a matrix its plain name.
+        const auto quants_of = [&](std::string_view name, const HostTensor& t) -> std::string_view {
+            if (name.ends_with(names.quants)) return names.quants;
+            return t.type == DType::i8 && name.ends_with(kWeight) ? kWeight : std::string_view();
+        };
+        std::vector<std::pair<std::string, std::string_view>> found;   // stem, what follows it
         for (const auto& [name, tensor] : tensors) {
-            if (name.ends_with(kSuffix)) stems.emplace_back(name.substr(0, name.size() - kSuffix.size()));
+            const std::string_view suffix = quants_of(name, tensor);
+            if (!suffix.empty()) found.emplace_back(name.substr(0, name.size() - suffix.size()), suffix);
         }
         const auto take = [&](const std::string& name) {
             const auto at = tensors.find(name);
-            const HostTensor found = at == tensors.end() ? HostTensor{} : at->second;
+            const HostTensor taken = at == tensors.end() ? HostTensor{} : at->second;
             if (at != tensors.end()) tensors.erase(at);
-            return found;
+            return taken;
         };
-        for (const std::string& stem : stems) {
-            const GptqTensors packed{take(stem + ".qweight"), take(stem + ".qzeros"), take(stem + ".scales"), take(stem + ".g_idx")};
-            Result<OwnedTensor> matrix = read_gptq(packed, *config.value());
+        const auto part = [](const std::string& stem, std::string_view suffix) { return stem + std::string(suffix); };
+        for (const auto& [stem, suffix] : found) {
+            const PackedTensors packed{take(part(stem, suffix)), take(part(stem, names.zeros)), take(part(stem, names.scales)),
+                                       take(part(stem, names.g_idx))};
+            if (!names.shape.empty()) take(part(stem, names.shape));
+            Result<OwnedTensor> matrix = unpack_weights(packed, format);
             if (!matrix) return Error{path_ + ": tensor \"" + stem + "\": " + matrix.error()};
-            unpacked_.emplace_back(stem + ".weight", std::move(matrix).value());
+            unpacked_.emplace_back(part(stem, kWeight), std::move(matrix).value());
             tensors.emplace(unpacked_.back().first, unpacked_.back().second.view());
         }
         return std::nullopt;

@@ -5,67 +5,13 @@
 #include <optional>
 
 #include "model/architecture.h"
-#include "model/gptq.h"
+#include "model/json_keys.h"
 #include "model/model_folder.h"
 
 namespace takt {
 namespace {
 
 namespace json = boost::json;
-
-Result<json::object> parse_object(std::string_view text) {
-    json::error_code failure;
-    json::value root = json::parse(json::string_view(text.data(), text.size()), failure);
-    if (failure) return Error{"not valid JSON: " + failure.message()};
-    if (!root.is_object()) return Error{"not a JSON object"};
-    return std::move(root.as_object());
-}
-
-/// Reads keys of one object and remembers the first error. null counts as absent.
-class JsonKeys {
-public:
-    explicit JsonKeys(const json::object& object, std::string prefix = {}) : object_(object), prefix_(std::move(prefix)) {}
-
-    [[nodiscard]] const json::value* find(const char* key) const {
-        const json::value* v = object_.if_contains(key);
-        return v == nullptr || v->is_null() ? nullptr : v;
-    }
-    int32_t integer(const char* key, int64_t min, int64_t max, std::optional<int64_t> otherwise = std::nullopt) {
-        const json::value* v = find(key);
-        if (v == nullptr && otherwise) return static_cast<int32_t>(*otherwise);
-        if (v == nullptr) return fail(key, "is missing"), 0;
-        if (!v->is_int64() || v->get_int64() < min || v->get_int64() > max) {
-            return fail(key, json::serialize(*v) + " found, " + std::to_string(min) + " to " + std::to_string(max) + " expected"), 0;
-        }
-        return static_cast<int32_t>(v->get_int64());
-    }
-    double number(const char* key, double otherwise) {
-        const json::value* v = find(key);
-        if (v == nullptr) return otherwise;
-        if (!v->is_number() || !std::isfinite(v->to_number<double>())) return fail(key, "a number expected"), 0.0;
-        return v->to_number<double>();
-    }
-    bool flag(const char* key, bool otherwise) {
-        const json::value* v = find(key);
-        if (v == nullptr) return otherwise;
-        if (!v->is_bool()) return fail(key, "true or false expected"), false;
-        return v->get_bool();
-    }
-    std::string text(const char* key, std::string otherwise = {}) {
-        const json::value* v = find(key);
-        if (v == nullptr) return otherwise;
-        if (!v->is_string()) return fail(key, "a string expected"), std::string();
-        return std::string(v->get_string());
-    }
-    void fail(const char* key, const std::string& message) {
-        if (error.empty()) error = "key \"" + prefix_ + key + "\": " + message;
-    }
-    std::string error;
-
-private:
-    const json::object& object_;
-    std::string prefix_;
-};
 
 /// One set of rotary parameters: the base, and what "rope_type" makes of it in config.rope_factors.
 void read_rope_parameters(JsonKeys& keys, const char* name, const json::value& found, ModelConfig& c, double& base) {
@@ -204,30 +150,6 @@ Result<ModelConfig> parse_folder_config(std::string_view text) {
     refuse_unknown(keys, *architecture);
     if (!keys.error.empty()) return Error{keys.error};
     return c;
-}
-
-Result<std::optional<GptqConfig>> parse_gptq_config(std::string_view text) {
-    Result<json::object> root = parse_object(text);
-    if (!root) return Error{root.error()};
-    const json::value* found = root.value().if_contains("quantization_config");
-    if (found == nullptr || found->is_null()) return std::optional<GptqConfig>();
-    if (!found->is_object()) return Error{"key \"quantization_config\": an object expected"};
-    JsonKeys keys(found->get_object(), "quantization_config.");
-    const std::string method = keys.text("quant_method");
-    if (method != "gptq") keys.fail("quant_method", "\"" + method + "\" is not available in this version (gptq is)");
-    GptqConfig c;
-    c.bits = keys.integer("bits", 1, 16);
-    c.group_size = keys.integer("group_size", -1, 1 << 24, -1);
-    if (c.bits != 3 && c.bits != 4 && c.bits != 8) keys.fail("bits", std::to_string(c.bits) + " found, 3, 4 or 8 expected");
-    if (c.group_size == 0 || (c.group_size > 0 && c.group_size % 32 != 0)) {
-        keys.fail("group_size", std::to_string(c.group_size) + " found, -1 or a multiple of 32 expected");
-    }
-    if (!keys.flag("sym", true)) keys.fail("sym", "zero points off the middle are not available in this version");
-    if (keys.flag("desc_act", false)) keys.fail("desc_act", "inputs out of order are not available in this version");
-    const std::string layout = keys.text("checkpoint_format", "gptq");
-    if (layout != "gptq") keys.fail("checkpoint_format", "\"" + layout + "\" is not available in this version (gptq is)");
-    if (!keys.error.empty()) return Error{keys.error};
-    return std::optional<GptqConfig>(c);
 }
 
 Result<std::vector<int32_t>> parse_end_token_ids(std::string_view text) {

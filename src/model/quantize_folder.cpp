@@ -79,14 +79,16 @@ QuantizedTensor write_tensor(const SafetensorsTensor& t, const GptqConfig& c, st
     return {t.name, t.tensor.type, c.bits == 8 ? DType::q8_0 : DType::q4_0, m.relative_error, m.largest_error};
 }
 
-/// config.json with the layout in it; empty where it cannot be read.
-std::string config_with(const std::string& path, const GptqConfig& c) {
+/// config.json with the layout in it.
+Result<std::string> config_with(const std::string& path, const GptqConfig& c) {
     Result<MappedFile> file = MappedFile::open(path);
-    if (!file) return {};
+    if (!file) return Error{file.error()};
     json::error_code failure;
     const auto bytes = file.value().bytes();
     json::value config = json::parse(json::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), failure);
-    if (failure || !config.is_object()) return {};
+    if (failure || !config.is_object()) return Error{path + ": not a JSON object"};
+    const json::value* present = config.as_object().if_contains("quantization_config");
+    if (present != nullptr && !present->is_null()) return Error{path + ": the weights are quantised already (quantization_config)"};
     config.as_object()["quantization_config"] = {{"quant_method", "gptq"}, {"bits", c.bits},        {"group_size", c.group_size},
                                                  {"sym", true},            {"desc_act", false},     {"checkpoint_format", "gptq"}};
     return json::serialize(config);
@@ -120,8 +122,8 @@ Result<QuantizeTotals> quantize_folder(const std::string& in, const std::string&
                                        const std::function<void(const QuantizedTensor&)>& on_tensor) {
     const Result<WeightFiles> weights = WeightFiles::open(in);
     if (!weights) return Error{weights.error()};
-    const std::string config = config_with(in + "/config.json", format);
-    if (config.empty()) return Error{in + "/config.json: cannot be read"};
+    const Result<std::string> config = config_with(in + "/config.json", format);
+    if (!config) return Error{config.error()};
     std::error_code failed;
     fs::create_directories(out, failed);
     if (failed || !fs::is_empty(out, failed) || failed) return Error{out + ": a new or empty folder expected"};
@@ -149,7 +151,8 @@ Result<QuantizeTotals> quantize_folder(const std::string& in, const std::string&
     }
     data.close();
     // The config comes last: a folder without one is no model.
-    if (!data || !copy_others(in, out) || !(std::ofstream(out + "/config.json") << config)) return Error{path + ": cannot be written"};
+    const bool copied = data && copy_others(in, out);
+    if (!copied || !(std::ofstream(out + "/config.json") << config.value())) return Error{path + ": cannot be written"};
     return totals;
 }
 

@@ -22,7 +22,7 @@ struct FileType {
 
 constexpr FileType kFileTypes[] = {
     {"F32", DType::f32},     {"F16", DType::f16},     {"BF16", DType::bf16},       {"F64", std::nullopt},
-    {"I64", std::nullopt},   {"I32", DType::i32},     {"I16", std::nullopt},       {"I8", std::nullopt},
+    {"I64", DType::i32},     {"I32", DType::i32},     {"I16", std::nullopt},       {"I8", DType::i8},
     {"U64", std::nullopt},   {"U32", std::nullopt},   {"U16", std::nullopt},       {"U8", std::nullopt},
     {"BOOL", std::nullopt},  {"F8_E4M3", std::nullopt}, {"F8_E5M2", std::nullopt}, {"F8_E8M0", std::nullopt},
 };
@@ -61,8 +61,9 @@ private:
         const std::string name(type->get_string());
         for (const FileType& known : kFileTypes) {
             if (name != known.name) continue;
-            if (!known.type) return fail("type " + name + " is not available in this version (F32, F16, BF16 and I32 are)");
+            if (!known.type) return fail("type " + name + " is not available in this version (F32, F16, BF16, I64, I32 and I8 are)");
             out.tensor.type = *known.type;
+            words_per_element_ = name == "I64" ? 2 : 1;
             return true;
         }
         return fail("unknown type \"" + name + "\"");
@@ -84,8 +85,8 @@ private:
             elements *= static_cast<int64_t>(*size);
             out.shape.push_back(static_cast<int64_t>(*size));
         }
-        out.tensor.cols = out.shape.back();
-        out.tensor.rows = elements / out.tensor.cols;
+        out.tensor.rows = elements / out.shape.back();
+        out.tensor.cols = out.shape.back() * words_per_element_;
         return true;
     }
 
@@ -112,6 +113,7 @@ private:
 
     const json::value& entry_;
     std::string what_;
+    int64_t words_per_element_ = 1;   // int64, which no weight is, counts as pairs of int32
 };
 
 /// The header's JSON, or the reason why there is none.

@@ -1,5 +1,4 @@
-// GPTQ folders: what is written is the layout by its definition and reads back as exactly the blocks it stands for, runs as the float64
-// forward of those weights, and every shape, order and zero point that takt does not know is refused by name.
+// Writing of GPTQ folders: what is written is the layout by its definition and reads back as exactly the blocks it stands for.
 #include "catch.h"
 
 #include <cmath>
@@ -7,7 +6,7 @@
 
 #include "model/gptq.h"
 #include "model/model_file.h"
-#include "model/model_folder.h"
+#include "model/packed_weights.h"
 #include "model/quantize.h"
 #include "model_driver.h"
 #include "synthetic_folder.h"
@@ -36,12 +35,13 @@ struct Packed {
     GptqMatrix m;
     GptqConfig config;
     Packed(const Matrix& matrix, GptqConfig c) : m(write_gptq(matrix.tensor, c)), config(c) {}
-    [[nodiscard]] GptqTensors tensors() const {
+    [[nodiscard]] Result<OwnedTensor> read() const {
         const int64_t words = m.cols * config.bits / 32;
-        return {{m.qweight.data(), DType::i32, words, m.rows},
-                {m.qzeros.data(), DType::i32, m.groups, m.rows * config.bits / 32},
-                {m.scales.data(), DType::f16, m.groups, m.rows},
-                {m.g_idx.data(), DType::i32, 1, m.cols}};
+        const PackedTensors tensors{{m.qweight.data(), DType::i32, words, m.rows},
+                                    {m.qzeros.data(), DType::i32, m.groups, m.rows * config.bits / 32},
+                                    {m.scales.data(), DType::f16, m.groups, m.rows},
+                                    {m.g_idx.data(), DType::i32, 1, m.cols}};
+        return unpack_weights(tensors, {PackedFormat::Layout::gptq, config.bits, config.group_size, true, 1});
     }
 };
 
@@ -65,7 +65,7 @@ TEST_CASE("what is written is scale x (quant - middle), near the weights, and re
         const Packed packed(matrix, config);
         const int64_t length = config.group_size < 0 ? kCols : config.group_size;
         CHECK(packed.m.groups == (kCols + length - 1) / length);   // the last one shorter where 64 does not divide 96
-        const Result<OwnedTensor> read = read_gptq(packed.tensors(), config);
+        const Result<OwnedTensor> read = packed.read();
         INFO((read ? "" : read.error()));
         REQUIRE(read.ok());
         CHECK(read.value().type == (config.bits == 8 ? DType::q8_0 : DType::q4_0));
@@ -87,43 +87,6 @@ TEST_CASE("what is written is scale x (quant - middle), near the weights, and re
         // Files hold the zero point less one.
         CHECK(stream_value(packed.m.qzeros, 0, 1, config.bits, kRows - 1) == (1u << (config.bits - 1)) - 1);
     }
-}
-
-TEST_CASE("wrong shapes, orders and zero points are refused in words") {
-    const Matrix matrix(6);
-    const GptqConfig config{4, 32};
-    const auto error = [&](const std::function<void(Packed&, GptqTensors&)>& change) {
-        Packed packed(matrix, config);
-        GptqTensors tensors = packed.tensors();
-        change(packed, tensors);
-        const auto read = read_gptq(tensors, config);
-        return read ? std::string("read") : read.error();
-    };
-    CHECK(error([](Packed&, GptqTensors&) {}) == "read");
-    CHECK(error([](Packed&, GptqTensors& t) { t.g_idx = {}; }) == "read");
-    CHECK(error([](Packed&, GptqTensors& t) { t.scales.rows = 2; }) == "scales: 2 x 64 found, 3 x 64 expected");
-    CHECK(error([](Packed&, GptqTensors& t) { t.qzeros.cols = 7; }) == "qzeros: 3 x 7 found, 3 x 8 expected");
-    CHECK(error([](Packed&, GptqTensors& t) { t.qweight.type = DType::f32; }) == "qweight and qzeros: int32 expected");
-    CHECK(error([](Packed&, GptqTensors& t) { t.qweight.rows = 11; }).find("a whole number of 32 inputs expected") != std::string::npos);
-    CHECK(error([](Packed& p, GptqTensors&) { std::swap(p.m.g_idx[0], p.m.g_idx[95]); }).find("desc_act") != std::string::npos);
-    CHECK(error([](Packed& p, GptqTensors&) { p.m.qzeros[3] ^= 1; }).find("zero points off the middle") != std::string::npos);
-}
-
-TEST_CASE("a folder's quantization_config is taken or refused by name") {
-    const auto parsed = [](const json::object& q) {
-        const auto found = parse_gptq_config(json::serialize(json::object{{"quantization_config", q}}));
-        return found ? std::to_string(found.value()->bits) + "/" + std::to_string(found.value()->group_size) : found.error();
-    };
-    CHECK(!parse_gptq_config("{}").value());
-    CHECK(parsed({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}}) == "4/128");
-    CHECK(parsed({{"quant_method", "gptq"}, {"bits", 8}}) == "8/-1");
-    CHECK(parsed({{"quant_method", "awq"}, {"bits", 4}}) ==
-          "key \"quantization_config.quant_method\": \"awq\" is not available in this version (gptq is)");
-    CHECK(parsed({{"quant_method", "gptq"}, {"bits", 2}}) == "key \"quantization_config.bits\": 2 found, 3, 4 or 8 expected");
-    CHECK(parsed({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 48}}).find("48 found, -1 or a multiple") < 60);
-    CHECK(parsed({{"quant_method", "gptq"}, {"bits", 4}, {"sym", false}}).find("quantization_config.sym") != std::string::npos);
-    CHECK(parsed({{"quant_method", "gptq"}, {"bits", 4}, {"desc_act", true}}).find("quantization_config.desc_act") != std::string::npos);
-    CHECK(parsed({{"quant_method", "gptq"}, {"bits", 4}, {"checkpoint_format", "gptq_v2"}}).find("gptq_v2") != std::string::npos);
 }
 
 TEST_CASE("a quantised folder opens, keeps tokenizer and tables, and its weights are those reported") {
@@ -160,6 +123,7 @@ TEST_CASE("a quantised folder opens, keeps tokenizer and tables, and its weights
             if (t.name == was.name) CHECK(std::abs(t.relative_error - std::sqrt(errors / squares)) < 1e-4);
         }
         CHECK(quantize_folder(in.path(), out, *gptq_format(name), {}).error() == out + ": a new or empty folder expected");
+        CHECK(quantize_folder(out, parent.file("again"), *gptq_format(name), {}).error().find("quantised already") != std::string::npos);
         ModelDriver driver(out, {}, {[](void*) -> uint64_t { return 0; }, nullptr}, DType::f16, 64);
         INFO(driver.error);
         REQUIRE(driver.error.empty());

@@ -65,7 +65,7 @@ TEST_CASE("a wrong safetensors header is refused by name") {
     CHECK(parse_error("[]", 0) == "x: the header is not a JSON object");
     CHECK(entry_error(R"("shape":[1],"data_offsets":[0,4])", 4) == "no \"dtype\"");
     CHECK(entry_error(R"("dtype":"F32","shape":[1],"data_offsets":[0])", 4) == "no \"data_offsets\" of two numbers");
-    CHECK(entry_error(R"("dtype":"I64","shape":[1],"data_offsets":[0,8])", 8).find("type I64 is not available") == 0);
+    CHECK(entry_error(R"("dtype":"F64","shape":[1],"data_offsets":[0,8])", 8).find("type F64 is not available") == 0);
     CHECK(entry_error(R"("dtype":"Z","shape":[1],"data_offsets":[0,8])", 8) == "unknown type \"Z\"");
     CHECK(entry_error(R"("dtype":"F32","shape":[0],"data_offsets":[0,0])", 0) == "dimension 0 of 0 is out of range");
     CHECK(entry_error(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])", 4) == "dimension 0 of -1 is out of range");
