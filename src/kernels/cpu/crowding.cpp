@@ -1,34 +1,80 @@
-// Thresholds of the crowd decision. A partner that other programs keep off its core shows as sleep in barriers together with
-// involuntary switches; uneven work alone shows as sleep without them and is no reason to give up a thread.
+// Windows, trials and holds of the crowd decision. Without involuntary switches nothing is ever tried: uneven work alone is no
+// reason to give up a thread.
 #include "kernels/cpu/crowding.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace takt::cpu {
 namespace {
 
-constexpr uint64_t kShortestJobNs = 200'000;     // below, one switch says nothing
-constexpr double kBadShare = 0.45;               // asleep for more of the job: one thread alone would have been as fast
-constexpr int kBadJobs = 4;                      // in a row, so that one daemon's burst changes nothing
-constexpr uint64_t kFirstPauseNs = 50'000'000;   // then probe again with all threads
-constexpr uint64_t kLongestPauseNs = 1'000'000'000;
+// Several slices of the kernel's scheduler long, so that the luck of one slice is not taken for a crowd.
+constexpr uint64_t kWindowNs = 60'000'000;
+constexpr int kWindowJobs = 4;
+constexpr int kCrowdedShare = 8;       // crowded: one job in eight was switched away
+constexpr double kBetter = 0.97;       // a trial must win by this to change the way,
+constexpr double kHopeless = 1.4;      // and ends early where it loses by this
+constexpr uint64_t kShortestTrialNs = 20'000'000;
+// Between trials. Each trial costs a window of the slower way, at worst.
+constexpr uint64_t kShortestHoldNs = 300'000'000;
+constexpr uint64_t kLongestHoldNs = 2'400'000'000;
+constexpr int32_t kSingleRows = 16;    // up to here each count of rows is a kind of its own
 
 }  // namespace
 
+size_t Crowding::index(int32_t rows) {
+    if (rows <= kSingleRows) return static_cast<size_t>(rows - 1);
+    return static_cast<size_t>(kSingleRows + std::bit_width(static_cast<uint32_t>(rows - 1)) - std::bit_width(uint32_t{kSingleRows}));
+}
+
 void Crowding::observe(const JobReport& report) {
-    if (report.elapsed_ns < kShortestJobNs) return;
-    const bool bad = report.num_preempted > 0 &&
-                     static_cast<double>(report.slept_ns) > kBadShare * static_cast<double>(report.elapsed_ns);
-    if (!bad) {
-        num_bad_ = 0;
-        pause_ns_ = 0;
+    if (!is_watched(report.rows)) return;
+    State& s = states_[index(report.rows)];
+    if (report.single != s.single) return;
+    s.window_ns += report.elapsed_ns;
+    s.rows += report.rows;
+    ++s.num_jobs;
+    s.num_preempted += report.num_preempted > 0 ? 1 : 0;
+    const bool full = s.window_ns >= kWindowNs && s.num_jobs >= kWindowJobs;
+    if (full || is_hopeless(s)) end_window(s);
+}
+
+bool Crowding::is_hopeless(const State& s) {
+    const double other = s.ns_per_row[s.single ? 0 : 1];
+    return s.trial && s.window_ns >= kShortestTrialNs && s.num_jobs > 1 &&
+           static_cast<double>(s.window_ns) > kHopeless * other * static_cast<double>(s.rows);
+}
+
+void Crowding::end_window(State& s) {
+    const double seen = static_cast<double>(s.window_ns) / static_cast<double>(s.rows);
+    double& rate = s.ns_per_row[s.single ? 1 : 0];
+    const bool crowded = s.num_preempted > 1 && s.num_preempted * kCrowdedShare >= s.num_jobs;
+    // What a crowd leaves varies; without one a single window tells.
+    rate = rate == 0 || !crowded ? seen : (rate + seen) / 2;
+    s.held_ns += s.window_ns;
+    s.window_ns = 0;
+    s.rows = 0;
+    s.num_jobs = 0;
+    s.num_preempted = 0;
+    if (s.trial) return end_trial(s);
+    if (!s.single && !crowded) {   // the common state: nothing is remembered of past crowds
+        s = State{};
         return;
     }
-    // A probe after a spell on one thread needs only one bad job to go back.
-    if (++num_bad_ < kBadJobs && pause_ns_ == 0) return;
-    pause_ns_ = std::clamp(2 * pause_ns_, kFirstPauseNs, kLongestPauseNs);
-    single_until_ns_ = report.now_ns + pause_ns_;
-    num_bad_ = 0;
+    const uint64_t hold = crowded ? s.hold_ns : std::min(s.hold_ns, kShortestHoldNs);
+    if (s.held_ns < hold) return;
+    s.single = !s.single;
+    s.trial = true;
+}
+
+void Crowding::end_trial(State& s) {
+    const double tried = s.ns_per_row[s.single ? 1 : 0];
+    const double other = s.ns_per_row[s.single ? 0 : 1];
+    const bool won = tried < kBetter * other;
+    if (!won) s.single = !s.single;
+    s.hold_ns = won ? kShortestHoldNs : std::clamp(2 * s.hold_ns, kShortestHoldNs, kLongestHoldNs);
+    s.held_ns = 0;
+    s.trial = false;
 }
 
 }  // namespace takt::cpu

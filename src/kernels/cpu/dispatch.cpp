@@ -86,7 +86,7 @@ void CpuDevice::run_front(CpuStream& stream, std::unique_lock<std::mutex>& lock)
 }
 
 Status CpuDevice::run_entry(const CpuStream::Entry& entry) {
-    if (entry.kind == CpuStream::Entry::Kind::launch) return pool_->run(entry.graph->operations());
+    if (entry.kind == CpuStream::Entry::Kind::launch) return pool_->run(entry.graph->operations(), entry.graph->rows());
     if (entry.kind != CpuStream::Entry::Kind::operation) return {};
     const Operation operation{entry.run, entry.params(), entry.single};
     return pool_->run({&operation, 1});

@@ -20,6 +20,10 @@ public:
 
     [[nodiscard]] int num_operations() const override { return static_cast<int>(operations_.size()); }
     [[nodiscard]] std::span<const Operation> operations() const { return operations_; }
+    /// Where the number of rows of a launch will stand, in memory that the recorded operations read.
+    void set_rows(const int32_t* rows) { rows_ = rows; }
+    /// Of the launch that begins now; 0 where the operations have no rows. Only from where the operations run.
+    [[nodiscard]] int32_t rows() const { return rows_ == nullptr ? 0 : *rows_; }
     [[nodiscard]] CapturedMemory& memory() { return memory_; }
 
 private:
@@ -28,6 +32,7 @@ private:
 
     std::vector<Operation> operations_;
     std::vector<std::unique_ptr<uint8_t[]>> chunks_;
+    const int32_t* rows_ = nullptr;
     size_t used_ = 0;
     size_t capacity_ = 0;   // of the last chunk
     CapturedMemory memory_;

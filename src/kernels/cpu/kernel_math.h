@@ -124,6 +124,13 @@ void soft_cap(float* x, int64_t n, float cap) {
     }
 }
 
+void add(const float* x, int n, float* into) {
+    for (int i = 0; i < n; i += 16) {
+        const int count = n - i < 16 ? n - i : 16;
+        store_first(into + i, load_first(into + i, count) + load_first(x + i, count), count);
+    }
+}
+
 void store_kv(const float* x, int n, DType type, void* out) {
     auto* bytes = static_cast<uint8_t*>(out);
     for (int i = 0; i < n; i += 16) {

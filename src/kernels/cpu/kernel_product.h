@@ -33,9 +33,11 @@ void product_simple_tile(const PackedGroup& group, const QuantRows& rows, int64_
         Lanes acc[kStripsPerPass][kRows];
         repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { acc[s][r] = zero(); }); });
         const uint8_t* record = group.data;
+        const int64_t bytes = group.num_blocks * kFormat<kType>.record_bytes();
         for (int64_t b = 0; b < group.num_blocks; ++b, record += kFormat<kType>.record_bytes()) {
             const QuantBlock* x[kRows];
             repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r) + b; });
+            if constexpr (kRows > 1) fetch_record<kType>(group.fetch_next, record + bytes);
             repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { simple_block<kRows, kType, kHigh>(record, strip + s, x, acc[s]); });
         }
         repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {

@@ -46,13 +46,24 @@ TAKT_LANES void plane_block(const uint8_t* header, const uint8_t* block, int str
     });
 }
 
+/// Asks for the record of the next group. While a group goes through several tiles from the caches the hardware sees no stream and
+/// fetches nothing: the next group would come from memory at the first tile's pace.
+template <DType kType>
+TAKT_LANES void fetch_record(bool wanted, const uint8_t* record) {
+    if (!wanted) return;
+    repeat<(kFormat<kType>.record_bytes() + 63) / 64>([&](auto line) TAKT_INLINE { prefetch(record + line * 64); });
+}
+
 template <int kRows, DType kType>
 void product_planes_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, float* out, size_t out_stride) {
     for (int strip = 0; strip < 2; ++strip) {
         Lanes acc[kRows];
         repeat<kRows>([&](auto r) TAKT_INLINE { acc[r] = zero(); });
         const uint8_t* header = group.data;
+        const int64_t bytes = group.num_blocks / kFormat<kType>.blocks_per_record * kFormat<kType>.record_bytes();
+        const bool fetches = group.fetch_next && strip == 1;
         for (int64_t b = 0; b < group.num_blocks; b += kFormat<kType>.blocks_per_record, header += kFormat<kType>.record_bytes()) {
+            if constexpr (kRows > 1) fetch_record<kType>(fetches, header + bytes);
             for (int i = 0; i < kFormat<kType>.blocks_per_record; ++i) {
                 const uint8_t* block = header + kFormat<kType>.header_bytes + i * kFormat<kType>.block_bytes();
                 const QuantBlock* x[kRows];

@@ -40,6 +40,7 @@ struct PackedGroup {
     DType type = DType::f32;
     const uint8_t* data = nullptr;
     int64_t num_blocks = 0;
+    bool fetch_next = false;   ///< fetch the group that lies behind this one meanwhile
 };
 
 /// A work item of attention: the query heads of one KV head for some rows of one sequence.
@@ -79,6 +80,8 @@ struct KernelTable {
     /// out = activation(gate) * up
     void (*gate)(const float* gate, const float* up, int n, bool gelu, float* out);
     void (*soft_cap)(float* x, int64_t n, float cap);
+    /// into += x
+    void (*add)(const float* x, int n, float* into);
     void (*attention)(const AttentionJob& job);
     /// Folds `num_chunks` partial results (stride floats apart) into the head's output.
     void (*merge)(const float* partials, size_t stride, int num_chunks, int head_dim, float* out);

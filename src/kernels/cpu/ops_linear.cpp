@@ -1,8 +1,7 @@
 // Operations of the CPU device around its linear layers: embedding, attention input, projections, MLP, logits. Each is one item
 // that all compute threads run; output groups are dealt to the threads in contiguous slices, so K is never split.
-#include <cmath>
-
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/rotation.h"
 #include "kernels/cpu/row_block.h"
 #include "kernels/cpu/stream.h"
 
@@ -57,52 +56,23 @@ void run_embed(TaskContext& context, const void* data) {
 
 // ---- attention input
 
-/// cos and sin of one position for all heads.
-struct Rotation {
-    float cosine[kMaxHeadDim / 2];
-    float sine[kMaxHeadDim / 2];
-    int half = 0;
-    void set(const RopeParams& rope, int32_t position, int head_dim) {
-        half = head_dim / 2;
-        for (int i = 0; i < half; ++i) {
-            // float64 angle: at position 100,000 a float32 product would already be off by a hundredth of a turn.
-            const double angle = static_cast<double>(position) * static_cast<double>(rope.inverse_frequencies[i]);
-            cosine[i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
-            sine[i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
-        }
-    }
-    void apply(RopeStyle style, float* x) const {
-        const int step = style == RopeStyle::interleaved ? 2 : 1;
-        const int other = style == RopeStyle::interleaved ? 1 : half;
-        for (int i = 0; i < half; ++i) {
-            float& a = x[i * step];
-            float& b = x[i * step + other];
-            const float old_a = a;
-            const float old_b = b;
-            a = old_a * cosine[i] - old_b * sine[i];
-            b = old_a * sine[i] + old_b * cosine[i];
-        }
-    }
-};
-
 /// One row of q, k, v after the product: bias, per-head norm, rotation; q out, K and V into the cache.
-void finish_row(const AttentionInputParams& p, const KernelTable& kernels, int64_t row, float* qkv) {
+void finish_row(const AttentionInputParams& p, const KernelTable& kernels, RotationCache& rotations, int64_t row, float* qkv) {
     const int dims = p.kv.head_dim;
     const int num_kv = p.kv.num_kv_heads;
     const int width = (p.num_heads + 2 * num_kv) * dims;
     if (p.bias != nullptr) {
-        for (int c = 0; c < width; ++c) qkv[c] += p.bias[c];
+        kernels.add(p.bias, width, qkv);
     }
     const RowInput& in = p.in.rows[row];
-    Rotation rotation;
-    if (p.rope.style != RopeStyle::none) rotation.set(p.rope, in.position, dims);
+    const Rotation rotation = p.rope.style == RopeStyle::none ? Rotation{} : rotations.get(p.rope, in.position, dims);
     for (int h = 0; h < p.num_heads + num_kv; ++h) {
         float* head = qkv + h * dims;
         const NormParams& norm = h < p.num_heads ? p.q_norm : p.k_norm;
         if (norm.weight != nullptr) {
             kernels.rms_norm(head, norm.weight, norm.epsilon, norm.style == NormStyle::one_plus, dims, head);
         }
-        if (p.rope.style != RopeStyle::none) rotation.apply(p.rope.style, head);
+        if (p.rope.style != RopeStyle::none) rotate(rotation, p.rope.style, head);
     }
     std::memcpy(static_cast<float*>(p.q) + row * p.num_heads * dims, qkv, static_cast<size_t>(p.num_heads * dims) * sizeof(float));
     const int64_t block = in.kv_slot / p.kv.block_tokens;
@@ -144,7 +114,7 @@ void run_attention_input(TaskContext& context, const void* data) {
     }
     context.barrier();
     const Slice slice(rows, context.thread, context.num_threads);
-    for (int64_t r = slice.begin; r < slice.end; ++r) finish_row(p, kernels, r, out + static_cast<size_t>(r) * width);
+    for (int64_t r = slice.begin; r < slice.end; ++r) finish_row(p, kernels, context.rotations(), r, out + static_cast<size_t>(r) * width);
 }
 
 // ---- projections back into the residual
@@ -173,13 +143,14 @@ void run_linear_residual(TaskContext& context, const void* data) {
         for_groups(context, linear, [&](const PackedMatrix& part, int64_t g, int64_t row) {
             float tile[kRowsPerPass * kGroupRows];
             block.multiply(part.group(g), first, count, tile, kGroupRows);
-            const int64_t n = rows_in_group(part, g);
+            const auto n = static_cast<int>(rows_in_group(part, g));
             for (int64_t r = 0; r < count; ++r) {
-                float* to = (normed ? branch : residual) + (first + r) * hidden + row;
-                const float* from = tile + r * kGroupRows;
-                for (int64_t i = 0; i < n; ++i) {
-                    const float v = p.bias != nullptr ? from[i] + p.bias[row + i] : from[i];
-                    to[i] = normed ? v : to[i] + v;
+                float* from = tile + r * kGroupRows;
+                if (p.bias != nullptr) kernels.add(p.bias + row, n, from);
+                if (normed) {
+                    std::memcpy(branch + (first + r) * hidden + row, from, static_cast<size_t>(n) * sizeof(float));
+                } else {
+                    kernels.add(from, n, residual + (first + r) * hidden + row);
                 }
             }
         });
@@ -190,7 +161,7 @@ void run_linear_residual(TaskContext& context, const void* data) {
     for (int64_t r = slice.begin; r < slice.end; ++r) {
         float* b = branch + r * hidden;
         kernels.rms_norm(b, p.post_norm.weight, p.post_norm.epsilon, p.post_norm.style == NormStyle::one_plus, hidden, b);
-        for (int64_t c = 0; c < hidden; ++c) residual[r * hidden + c] += b[c];
+        kernels.add(b, static_cast<int>(hidden), residual + r * hidden);
     }
 }
 
@@ -258,7 +229,10 @@ void run_logits(TaskContext& context, const void* data) {
 
 }  // namespace
 
-Status op_embed(Stream& stream, const EmbedParams& params) { return cpu(stream).enqueue(run_embed, params); }
+Status op_embed(Stream& stream, const EmbedParams& params) {
+    cpu(stream).note_rows(&params.in.header->num_rows);
+    return cpu(stream).enqueue(run_embed, params);
+}
 
 Status op_attention_input(Stream& stream, const AttentionInputParams& params) {
     if (params.kv.head_dim % 16 != 0 || params.kv.head_dim > kMaxHeadDim) {

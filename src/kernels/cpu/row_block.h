@@ -56,7 +56,7 @@ public:
         kernels_.quantise(out, cols_, limit, quant_.blocks + row * quant_.num_blocks);
     }
     /// out[r][0..32) = rows x group, for rows [row, row + count). Cut into balanced tiles.
-    void multiply(const PackedGroup& group, int64_t row, int64_t count, float* out, size_t out_stride) {
+    void multiply(PackedGroup group, int64_t row, int64_t count, float* out, size_t out_stride) {
         const bool in_float = is_plain(group.type) || arithmetic_ == CpuArithmetic::float32 || arithmetic_ == CpuArithmetic::bf16;
         if (in_float) {
             const auto stride = static_cast<size_t>(quant_.num_blocks) * kBlockColumns;
@@ -67,6 +67,7 @@ public:
         for (int64_t t = 0; t < tiles; ++t) {
             const int64_t from = count * t / tiles;
             const int64_t to = count * (t + 1) / tiles;
+            group.fetch_next = t + 1 == tiles && count > 1;   // one row alone is as fast as memory, and the hardware fetches well
             kernels_.product(group, quant_, row + from, static_cast<int>(to - from),
                              out + static_cast<size_t>(from) * out_stride, out_stride);
         }

@@ -111,6 +111,10 @@ Status CpuStream::add(Task run, const void* params, size_t bytes, bool single) {
 Status CpuStream::enqueue(Task run, const void* params, size_t bytes) { return add(run, params, bytes, false); }
 Status CpuStream::enqueue_single(Task run, const void* params, size_t bytes) { return add(run, params, bytes, true); }
 
+void CpuStream::note_rows(const int32_t* rows) {
+    if (capture_ != nullptr) capture_->set_rows(rows);
+}
+
 Status CpuStream::capture_failure(Status status) {
     if (capture_ != nullptr && capture_status_.ok()) capture_status_ = status;
     return status;

@@ -33,6 +33,9 @@ public:
     template <class Params>
     Status enqueue_single(Task run, const Params& params) { return enqueue_single(run, &params, sizeof(Params)); }
 
+    /// Inside a capture: where the step's number of rows stands when the graph is launched. Nothing elsewhere.
+    void note_rows(const int32_t* rows);
+
     /// Manual mode: fills an output with 0xA5 at once, so that a host read before the event shows. Nothing elsewhere, and
     /// nothing inside a capture. Not for memory that an operation still queued reads.
     void poison(void* data, size_t bytes);

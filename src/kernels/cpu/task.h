@@ -11,6 +11,7 @@
 
 namespace takt::cpu {
 
+class RotationCache;
 class ThreadPool;
 
 /// The view that one compute thread has of the item it runs. `num_threads` may differ from item to item (the pool drops to one
@@ -32,6 +33,9 @@ public:
     /// Scratch shared by the threads of the item: the same pointer on all. Every thread must call it with the same `bytes`, at
     /// the item's start and before any data is in it; its first growth is a barrier. Contents undefined. null as above.
     void* shared_scratch(size_t bytes);
+
+    /// This thread's own cosines and sines; they last from item to item.
+    RotationCache& rotations();
 
     /// The item failed: its stream becomes sticky-failed with the first such status, later items are skipped. The caller still
     /// has to make the barriers that the item's other threads make.

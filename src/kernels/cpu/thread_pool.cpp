@@ -52,26 +52,22 @@ ThreadPool::~ThreadPool() {
     for (std::thread& t : threads_) t.join();
 }
 
-Status ThreadPool::run(std::span<const Operation> operations) {
+Status ThreadPool::run(std::span<const Operation> operations, int32_t rows) {
     if (operations.empty()) return {};
     failed_item_.store(INT_MAX, std::memory_order_relaxed);
-    const bool parallel = std::any_of(operations.begin(), operations.end(), [](const Operation& o) { return !o.single; });
-    const uint64_t begin_ns = parallel && options_.num_threads > 1 ? time_.now() : 0;
-    const bool reduced = options_.adaptive && begin_ns != 0 && crowding_.single(begin_ns);
+    const bool parallel = options_.num_threads > 1 &&
+                          std::any_of(operations.begin(), operations.end(), [](const Operation& o) { return !o.single; });
+    watched_ = parallel && options_.adaptive && Crowding::is_watched(rows);
+    const bool reduced = watched_ && crowding_.single(rows);
+    const uint64_t begin_ns = watched_ ? time_.now() : 0;
     job_.operations = operations;
     job_.num_threads = parallel && !reduced ? options_.num_threads : 1;
-    watched_ = options_.adaptive && job_.num_threads > 1;
     num_reduced_jobs_ += reduced ? 1 : 0;
     if (job_.num_threads > 1) published_.advance();
     execute(0, watched_);
     if (watched_) {
-        JobReport report;
-        report.now_ns = time_.now();
-        report.elapsed_ns = report.now_ns - begin_ns;
-        for (const Member& m : members_) {
-            report.slept_ns = std::max(report.slept_ns, m.slept_ns);
-            report.num_preempted += m.num_preempted;
-        }
+        JobReport report{rows, reduced, time_.now() - begin_ns, 0};
+        for (int t = 0; t < job_.num_threads; ++t) report.num_preempted += members_[static_cast<size_t>(t)].num_preempted;
         crowding_.observe(report);
     }
     if (failed_item_.load(std::memory_order_relaxed) == INT_MAX) return {};
@@ -91,7 +87,6 @@ void ThreadPool::worker(int thread) {
 void ThreadPool::execute(int thread, bool watched) {
     Member& me = members_[static_cast<size_t>(thread)];
     const int64_t switches = watched ? num_involuntary_switches() : 0;
-    me.slept_ns = 0;
     TaskContext context;
     context.thread = thread;
     context.isa = options_.isa;
@@ -102,7 +97,7 @@ void ThreadPool::execute(int thread, bool watched) {
     for (int i = 0; i < num_operations; ++i) {
         const Operation& operation = job_.operations[static_cast<size_t>(i)];
         // Between two operations of thread 0 nobody need meet.
-        if (i > 0 && !(alone && operation.single)) meet(thread, !alone);
+        if (i > 0 && !(alone && operation.single)) meet();
         alone = operation.single;
         // An operation that fails meanwhile has a larger index, so all threads decide alike.
         if (failed_item_.load(std::memory_order_relaxed) < i) continue;
@@ -113,10 +108,10 @@ void ThreadPool::execute(int thread, bool watched) {
     }
     // Before the last meeting: thread 0 reads the reports after it, and may have begun the next job before the others are awake.
     me.num_preempted = watched ? num_involuntary_switches() - switches : 0;
-    meet(thread, thread == 0 && !alone);
+    meet();
 }
 
-void ThreadPool::meet(int thread, bool counts) {
+void ThreadPool::meet() {
     const int n = job_.num_threads;
     if (n == 1) return;
     const uint32_t phase = phase_.value();
@@ -125,14 +120,7 @@ void ThreadPool::meet(int thread, bool counts) {
         phase_.advance();
         return;
     }
-    if (!phase_.spin_while(phase, kBarrierSpins)) return;
-    if (!counts || !watched_) {
-        phase_.sleep_while(phase);
-        return;
-    }
-    const uint64_t begin_ns = time_.now();
-    phase_.sleep_while(phase);
-    members_[static_cast<size_t>(thread)].slept_ns += time_.now() - begin_ns;
+    if (phase_.spin_while(phase, kBarrierSpins)) phase_.sleep_while(phase);
 }
 
 void ThreadPool::fail(int item, Status status) {
@@ -146,7 +134,7 @@ void ThreadPool::fail(int item, Status status) {
 }
 
 void TaskContext::barrier() {
-    if (num_threads > 1) pool_->meet(thread, true);
+    if (num_threads > 1) pool_->meet();
 }
 
 void* TaskContext::scratch(size_t bytes) {
@@ -169,6 +157,8 @@ void* TaskContext::shared_scratch(size_t bytes) {
     }
     return shared.data;
 }
+
+RotationCache& TaskContext::rotations() { return pool_->members_[static_cast<size_t>(thread)].rotations; }
 
 void TaskContext::fail(Status status) { pool_->fail(item_, status); }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/crowding.h"
+#include "kernels/cpu/rotation.h"
 #include "kernels/cpu/task.h"
 #include "kernels/cpu/wait_word.h"
 #include "kernels/device.h"
@@ -41,7 +42,8 @@ public:
 
     [[nodiscard]] int num_threads() const { return options_.num_threads; }
     /// Runs the operations in order and returns the first failure; those after it are skipped. One caller at a time.
-    Status run(std::span<const Operation> operations);
+    /// `rows` is what its work grows with, if it has such a number: jobs of one number are compared with one another.
+    Status run(std::span<const Operation> operations, int32_t rows = 0);
     /// Jobs that ran on one thread because of the crowd; for tests and benches.
     [[nodiscard]] uint64_t num_reduced_jobs() const { return num_reduced_jobs_; }
 
@@ -55,7 +57,7 @@ private:
     };
     struct alignas(64) Member {
         Scratch scratch;
-        uint64_t slept_ns = 0;       // in barriers of the running job that are not the end of a single operation
+        RotationCache rotations;
         int64_t num_preempted = 0;   // in the running job
     };
     struct Job {
@@ -65,7 +67,7 @@ private:
 
     void worker(int thread);
     void execute(int thread, bool watched);
-    void meet(int thread, bool counts);
+    void meet();
     void fail(int item, Status status);
 
     const PoolOptions options_;
