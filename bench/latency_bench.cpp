@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
@@ -61,7 +62,7 @@ ssize_t receive_stamped(int fd, std::vector<char>& buffer, std::int64_t& stamp_n
     message.msg_iovlen = 1;
     message.msg_control = control.data();
     message.msg_controllen = control.size();
-    const ssize_t count = ::recvmsg(fd, &message, 0);
+    const ssize_t count = ::recvmsg(fd, &message, MSG_DONTWAIT);
     stamp_ns = 0;
     for (cmsghdr* one = CMSG_FIRSTHDR(&message); one != nullptr; one = CMSG_NXTHDR(&message, one)) {
         if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SO_TIMESTAMPNS) continue;
@@ -102,32 +103,26 @@ void start_stream(int fd, int tokens) {
     if (::send(fd, frame.data(), frame.size(), 0) < 0) throw std::runtime_error("send");
 }
 
-// When each delta of any stream arrived, in order, until every stream is done.
+// When each delta of any stream arrived, in order, until every stream is done. The kernel stamps the arrivals, so the client looks
+// for them in rounds between steps: a client that slept on its sockets would be woken by every `send`, on the server's own cores,
+// and its wakings would be measured. One on another machine costs the server nothing.
 std::vector<std::uint64_t> read_streams(const std::vector<int>& sockets) {
     std::vector<std::uint64_t> out;
     const std::int64_t offset_ns = clock_offset_ns();
-    const int poll = ::epoll_create1(0);
-    for (const int fd : sockets) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        event.data.fd = fd;
-        ::epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event);
-    }
     std::size_t live = sockets.size();
-    std::vector<epoll_event> events(128);
     std::vector<char> buffer(65536);
     while (live > 0) {
-        const int ready = ::epoll_wait(poll, events.data(), static_cast<int>(events.size()), -1);
-        for (int i = 0; i < ready; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        for (const int fd : sockets) {
             std::int64_t stamp_ns = 0;
-            const ssize_t count = receive_stamped(events[static_cast<std::size_t>(i)].data.fd, buffer, stamp_ns);
+            const ssize_t count = receive_stamped(fd, buffer, stamp_ns);
+            if (count < 0 && errno == EAGAIN) continue;
             if (count <= 0) throw std::runtime_error("the server closed: " + std::to_string(count));
             const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
             if (bytes.find("\"type\":\"delta\"") != std::string_view::npos) out.push_back(static_cast<std::uint64_t>(stamp_ns - offset_ns));
             if (bytes.find("\"type\":\"done\"") != std::string_view::npos) --live;
         }
     }
-    ::close(poll);
     std::sort(out.begin(), out.end());
     return out;
 }
@@ -173,6 +168,45 @@ double wake_p50_us() {
     return quantile(out, 0.5);
 }
 
+// The floor of the sends: a frame's bytes to each of so many sockets of this machine one after the other, nobody asleep on them.
+double sends_p50_us(int streams) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    ::bind(listener, reinterpret_cast<sockaddr*>(&address), size);
+    ::listen(listener, 1024);
+    ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+    std::vector<int> from, to;
+    for (int i = 0; i < streams; ++i) {
+        from.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+        if (::connect(from.back(), reinterpret_cast<sockaddr*>(&address), size) != 0) throw std::runtime_error("connect");
+        const int one = 1;
+        ::setsockopt(from.back(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        to.push_back(::accept(listener, nullptr, nullptr));
+    }
+    const std::string bytes(70, 'x');
+    std::vector<char> buffer(4096);
+    std::vector<double> out;
+    for (int round = 0; round < 200; ++round) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        const std::uint64_t begin = now_ns();
+        for (const int fd : from) {
+            if (::send(fd, bytes.data(), bytes.size(), 0) < 0) throw std::runtime_error("send");
+        }
+        out.push_back(static_cast<double>(now_ns() - begin) / 1e3);
+        for (const int fd : to) {
+            if (::recv(fd, buffer.data(), buffer.size(), 0) < 0) throw std::runtime_error("recv");
+        }
+    }
+    for (const auto& fds : {from, to}) {
+        for (const int fd : fds) ::close(fd);
+    }
+    ::close(listener);
+    return quantile(out, 0.5);
+}
+
 // Of each step that sampled for every stream: how long after its end its first and its last frame were sent.
 void print(const std::vector<takt::StepRecord>& steps, const std::vector<std::uint64_t>& reads, int streams) {
     std::vector<double> seen, first, last;
@@ -190,7 +224,7 @@ void print(const std::vector<takt::StepRecord>& steps, const std::vector<std::ui
     for (const auto& [name, values] : columns) {
         std::printf(",\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f", name, quantile(*values, 0.5), name, quantile(*values, 0.99));
     }
-    std::printf(",\"floor_wake_p50_us\":%.1f}\n", wake_p50_us());
+    std::printf(",\"floor_wake_p50_us\":%.1f,\"floor_sends_p50_us\":%.1f}\n", wake_p50_us(), sends_p50_us(streams));
 }
 
 void measure(const takt::server::Server& server, int streams, int tokens) {

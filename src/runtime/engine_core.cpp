@@ -41,7 +41,8 @@ EngineCore::EngineCore(const EngineParts& parts, CoreOptions options)
       options_(std::move(options)),
       metrics_(class_names(options_.scheduler), options_.runner.block_tokens, options_.runner.num_blocks - 1),
       recorder_(static_cast<size_t>(options_.recorder_steps)),
-      events_(*parts.io) {}
+      events_(*parts.io),
+      deliveries_(std::make_shared<DeliveryQueue>(parts.user_executor)) {}
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts, CoreOptions options) {
     std::unique_ptr<EngineCore> core(new EngineCore(parts, std::move(options)));
@@ -87,7 +88,7 @@ SubmitOutcome EngineCore::submit(PreparedRequest prepared, std::function<void(Re
     const RequestId id = next_id_++;
     auto stream = std::make_shared<TokenStream>(parts_.user_executor, [id, on_resume = std::move(on_resume)] {
         if (on_resume) on_resume(id);
-    });
+    }, deliveries_);
     // Alone in the whole pool it must fit: an answer that would outgrow the pool ends with `length` instead of waiting for ever.
     const int64_t pool = int64_t{options_.runner.num_blocks - 1} * options_.runner.block_tokens;
     const int64_t room = std::max<int64_t>(1, pool - static_cast<int64_t>(prepared.tokens.size()));

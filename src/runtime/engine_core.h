@@ -33,6 +33,7 @@
 #include "model/tokenizer.h"
 #include "runtime/clock.h"
 #include "runtime/cost_model.h"
+#include "runtime/delivery_queue.h"
 #include "runtime/engine_metrics.h"
 #include "runtime/event.h"
 #include "runtime/flight_recorder.h"
@@ -105,6 +106,8 @@ public:
     [[nodiscard]] const char* failure() const { return failure_; }
 
     [[nodiscard]] HealthSnapshot health(uint64_t now_ns) const;   // any thread
+    /// What is added comes behind the chunks and ends that the readers were given before.
+    [[nodiscard]] DeliveryQueue& deliveries() { return *deliveries_; }
     EngineMetrics& metrics() { return metrics_; }
     [[nodiscard]] const FlightRecorder& recorder() const { return recorder_; }
     [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
@@ -167,6 +170,7 @@ private:
     std::unique_ptr<ForwardRunner> runner_;
     EventQueue events_;
     Gate gate_;
+    const std::shared_ptr<DeliveryQueue> deliveries_;   // also held by the streams
 
     std::unordered_map<RequestId, std::shared_ptr<RequestState>> requests_;   // looked up, never iterated for decisions
     std::set<std::pair<uint64_t, RequestId>> deadlines_;   // of live requests that have one

@@ -252,7 +252,7 @@ void EngineState::drain(std::chrono::steady_clock::time_point deadline, Engine::
     auto held = std::make_shared<Engine::DrainHandler>(std::move(handler));
     auto work = std::make_shared<net::any_completion_executor>(work_of(*held, executor_));
     door_->post([this, deadline, held, work](EngineCore& core) {
-        drains_.emplace_back(std::move(*held));
+        drains_.emplace_back(std::move(*held), std::move(*work));
         drain_timer_ = std::make_unique<net::steady_timer>(io_, deadline);
         drain_timer_->async_wait([this](error_code error) {
             if (error || core_->num_requests() == 0) return;
@@ -260,15 +260,18 @@ void EngineState::drain(std::chrono::steady_clock::time_point deadline, Engine::
             core_->cancel_all();
         });
         // Called when the last request has left; the step it may still be in is nobody's.
-        core.drain([this, work] { finish_drain(); });
+        core.drain([this] { finish_drain(); });
     });
 }
 
 void EngineState::finish_drain() {
     if (drain_timer_) drain_timer_->cancel();
     const error_code error = drain_cut_ ? make_error_code(errc::deadline_exceeded) : error_code();
-    for (auto& handler : drains_) net::post(executor_, net::append(std::move(handler), error));
-    drains_.clear();
+    // The last ends reach their readers before the word that all have ended.
+    auto ended = std::make_shared<std::vector<Drain>>(std::exchange(drains_, {}));
+    core_->deliveries().add_action([executor = executor_, ended, error] {
+        for (auto& [handler, work] : *ended) net::post(executor, net::append(std::move(handler), error));
+    });
 }
 
 }  // namespace takt::detail

@@ -2,6 +2,7 @@
 // chat templates and tokenising. Any thread may call the snapshot functions; the rest says its thread.
 #pragma once
 
+#include <boost/asio/any_completion_executor.hpp>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <takt/engine.h>
@@ -73,7 +75,8 @@ private:
     bool stopping_ = false;
     bool is_stuck_ = false;                     // stopped, and a launched step has not ended
     bool drain_cut_ = false;                    // the drain's deadline had to cancel requests
-    std::vector<Engine::DrainHandler> drains_;
+    using Drain = std::pair<Engine::DrainHandler, net::any_completion_executor>;   // and the work that keeps its executor running
+    std::vector<Drain> drains_;
     std::unique_ptr<net::steady_timer> drain_timer_;
 
     std::thread thread_;

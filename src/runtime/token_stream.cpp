@@ -15,12 +15,17 @@ namespace takt {
 namespace net = boost::asio;
 using boost::system::error_code;
 
-TokenStream::TokenStream(net::any_io_executor executor, std::function<void()> resume)
-    : executor_(std::move(executor)), resume_(std::move(resume)) {}
+TokenStream::TokenStream(net::any_io_executor executor, std::function<void()> resume, std::shared_ptr<DeliveryQueue> deliveries)
+    : executor_(std::move(executor)), resume_(std::move(resume)), deliveries_(std::move(deliveries)) {}
 
 // The cancellation slot is left alone here: it belongs to the reader's thread, and its handler names a wait that is over.
 void TokenStream::complete(Waiting waiting, error_code error, std::optional<Chunk> chunk) {
     net::post(executor_, net::append(std::move(waiting.handler), error, std::move(chunk)));
+}
+
+void TokenStream::deliver(Waiting waiting, error_code error, std::optional<Chunk> chunk) {
+    if (!deliveries_) return complete(std::move(waiting), error, std::move(chunk));
+    deliveries_->add({std::move(waiting.handler), std::move(waiting.work), error, std::move(chunk), {}});
 }
 
 bool TokenStream::push(Chunk chunk) {
@@ -48,7 +53,7 @@ bool TokenStream::push(Chunk chunk) {
             return pauses;
         }
     }
-    complete(std::move(*waiting), {}, std::move(chunk));
+    deliver(std::move(*waiting), {}, std::move(chunk));
     return false;
 }
 
@@ -65,7 +70,7 @@ void TokenStream::finish(error_code error, RequestResult result) {
             end_seen_ = true;
         }
     }
-    if (waiting) complete(std::move(*waiting), error, std::nullopt);
+    if (waiting) deliver(std::move(*waiting), error, std::nullopt);
 }
 
 Chunk TokenStream::take_front(bool& resumes) {

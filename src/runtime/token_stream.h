@@ -16,6 +16,8 @@
 #include <takt/error.h>
 #include <takt/request.h>
 
+#include "runtime/delivery_queue.h"
+
 namespace takt {
 
 class TokenStream : public std::enable_shared_from_this<TokenStream> {
@@ -28,8 +30,9 @@ public:
     static constexpr size_t kMaxChunks = 8;
 
     /// `executor`: where handlers without an associated executor complete. `resume`: called on the reader's thread when a paused
-    /// stream has been drained; must only post.
-    TokenStream(boost::asio::any_io_executor executor, std::function<void()> resume);
+    /// stream has been drained; must only post. `deliveries`: takes what the producer's calls complete, of the same executor; null:
+    /// each is posted by itself.
+    TokenStream(boost::asio::any_io_executor executor, std::function<void()> resume, std::shared_ptr<DeliveryQueue> deliveries = nullptr);
 
     // Producer side.
     /// Appends; returns true if the request should pause now (told once until the reader resumes it).
@@ -52,12 +55,14 @@ private:
         boost::asio::any_completion_executor work;   // keeps the handler's executor from running out of work
     };
     void complete(Waiting waiting, boost::system::error_code error, std::optional<Chunk> chunk);
+    void deliver(Waiting waiting, boost::system::error_code error, std::optional<Chunk> chunk);
     void cancel_wait(uint64_t wait);
     Chunk take_front(bool& resumes);
     void connect_cancellation(Handler& handler);
 
     boost::asio::any_io_executor executor_;
     std::function<void()> resume_;
+    std::shared_ptr<DeliveryQueue> deliveries_;
     mutable std::mutex mutex_;
     std::deque<Chunk> chunks_;
     int64_t num_queued_tokens_ = 0;

@@ -6,10 +6,12 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/websocket/ssl.hpp>
 #include <boost/beast/websocket/teardown.hpp>
 #include <optional>
+#include <string>
 
 namespace takt::server {
 
@@ -18,8 +20,25 @@ namespace ssl = asio::ssl;
 
 struct ClientStream::Layers {
     explicit Layers(asio::ip::tcp::socket socket) : tcp(std::move(socket)) {}
+    Layers(const Layers&) = delete;
+    Layers& operator=(const Layers&) = delete;
+    ~Layers() { writing->layers = nullptr; }
+
+    // Who writes: one at a time. Shared with what is under way, which may end after the stream.
+    struct Writing {
+        Layers* layers;
+        bool busy = false;
+        // Begins when the rest of a write_now() is out. (A handler's assignment is broken in Boost 1.81: emplaced.)
+        WriteBuffers next;
+        std::optional<IoHandler> next_handler;
+    };
+    struct WatchedWrite;
+    void write(WriteBuffers buffers, IoHandler handler);
+    void send_rest(std::string rest);
+
     beast::tcp_stream tcp;
     std::optional<ssl::stream<beast::tcp_stream&>> tls;
+    const std::shared_ptr<Writing> writing = std::make_shared<Writing>(Writing{this, false, {}, std::nullopt});
 };
 
 namespace {
@@ -65,12 +84,59 @@ void ClientStream::start_read(asio::mutable_buffer buffer, IoHandler handler) {
     }
 }
 
+// A write of Beast's: its handler begins what remains of a longer message before it returns, so nothing comes between.
+struct ClientStream::Layers::WatchedWrite {
+    std::shared_ptr<Writing> writing;
+    IoHandler handler;
+    void operator()(boost::system::error_code error, std::size_t count) {
+        writing->busy = false;
+        std::move(handler)(error, count);
+    }
+};
+
+void ClientStream::Layers::write(WriteBuffers buffers, IoHandler handler) {
+    if (writing->busy) {
+        writing->next = buffers;
+        writing->next_handler.emplace(std::move(handler));
+        return;
+    }
+    writing->busy = true;
+    tcp.async_write_some(buffers, bind_to(tcp.get_executor(), WatchedWrite{writing, std::move(handler)}));
+}
+
+void ClientStream::Layers::send_rest(std::string rest) {
+    const auto held = std::make_shared<std::string>(std::move(rest));
+    writing->busy = true;
+    asio::async_write(tcp, asio::buffer(*held), [held, state = writing](boost::system::error_code error, std::size_t) {
+        state->busy = false;
+        if (!state->next_handler) return;
+        IoHandler handler(std::move(*state->next_handler));
+        state->next_handler.reset();
+        if (!error && state->layers == nullptr) error = asio::error::operation_aborted;
+        if (error) return std::move(handler)(error, 0);
+        state->layers->write(state->next, std::move(handler));
+    });
+}
+
 void ClientStream::start_write(WriteBuffers buffers, IoHandler handler) {
     if (layers_->tls) {
         layers_->tls->async_write_some(buffers, bind_to(get_executor(), std::move(handler)));
     } else {
-        layers_->tcp.async_write_some(buffers, bind_to(get_executor(), std::move(handler)));
+        layers_->write(buffers, std::move(handler));
     }
+}
+
+bool ClientStream::write_now(const std::array<asio::const_buffer, 2>& message) {
+    if (layers_->tls || layers_->writing->busy) return false;
+    boost::system::error_code error;
+    if (!socket().non_blocking()) socket().non_blocking(true, error);
+    const std::size_t count = error ? 0 : socket().write_some(message, error);
+    if (error || count == 0) return false;
+    if (count == asio::buffer_size(message)) return true;
+    std::string rest;
+    for (const asio::const_buffer& part : message) rest.append(static_cast<const char*>(part.data()), part.size());
+    layers_->send_rest(rest.substr(count));
+    return true;
 }
 
 void ClientStream::expires_after(std::chrono::nanoseconds time) {

@@ -69,6 +69,11 @@ public:
             [this, taken](auto handler) { start_write(taken, IoHandler(std::move(handler))); }, token);
     }
 
+    /// Hands the bytes to the system at once, without a turn of the event loop. False: nothing was taken (TLS, a write under way, a
+    /// full socket, a dead one) and the caller writes the long way. Of a message that fits only in part the rest goes out ahead of
+    /// every later write.
+    bool write_now(const std::array<asio::const_buffer, 2>& message);
+
     /// Of every read and write that starts from now on; a late one fails with beast::error::timeout and closes the socket.
     void expires_after(std::chrono::nanoseconds time);
     void expires_never();

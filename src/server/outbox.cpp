@@ -6,6 +6,7 @@
 namespace takt::server {
 
 asio::awaitable<bool> Outbox::send(Slot& slot, std::string frame) {
+    if (send_now(frame)) co_return true;
     if (busy_) {
         slot.waiting_ = true;
         queue_.push_back(&slot);

@@ -6,6 +6,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <deque>
 #include <string>
+#include <string_view>
 
 #include "server/wake_signal.h"
 #include "server/ws_socket.h"
@@ -27,6 +28,8 @@ public:
         bool waiting_ = false;
     };
 
+    /// Sends at once if nobody writes and the socket has room; false: not sent, send() is the way.
+    bool send_now(std::string_view frame) { return !busy_ && !dead_ && socket_.write_now(frame); }
     /// Waits for its turn, in the order of calls, and writes the frame; false: the socket is dead, the frame is dropped.
     asio::awaitable<bool> send(Slot& slot, std::string frame);
 

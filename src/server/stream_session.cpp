@@ -174,6 +174,7 @@ asio::awaitable<Failure> StreamSession::pump_deltas(Live& live) {
         live.accepted.place.charge(static_cast<std::int64_t>(next.chunk->tokens.size()));
         // After a cancel only the end is of interest.
         if (live.cancelled || outbox_.dead()) continue;
+        if (!live.credit && outbox_.send_now(delta_frame(live.id, *next.chunk, live.echo_tokens))) continue;
         Chunk chunk = std::move(*next.chunk);
         const bool sent = co_await send_chunk(live, std::move(chunk));
         if (!sent && !live.cancelled) cancel(live);

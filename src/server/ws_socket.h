@@ -6,6 +6,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace takt::server {
 
@@ -28,6 +29,9 @@ public:
     /// The next message; `closed` for every kind of end. Over-long messages, protocol violations and bad UTF-8 have closed
     /// the socket with 1009, 1002 and 1007 by then.
     virtual asio::awaitable<WsMessage> read() = 0;
+    /// Hands a text message to the system without waiting; false: it cannot now, nothing was sent, write() is the way. Not while
+    /// a write() is outstanding.
+    virtual bool write_now(std::string_view text) = 0;
     /// Completes once the message was handed to the system; false: the socket is dead.
     virtual asio::awaitable<bool> write(std::string text) = 0;
     /// Sends a close frame and waits for the peer's, at most the handshake time-out.

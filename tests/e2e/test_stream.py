@@ -213,7 +213,7 @@ def test_a_thousand_random_aborts_leave_nothing_behind(slow_sim):
     chance = random.Random(3)
 
     async def one():
-        async with connect(slow_sim) as socket:
+        async with connect(slow_sim, max_queue=None) as socket:
             for i in range(10):
                 await send(socket, type="generate", id=str(i), prompt="x" * chance.randrange(1, 300), max_tokens=200,
                            ignore_eos=True)

@@ -265,3 +265,50 @@ TEST_CASE("producer and consumer on two threads: every token once and in order")
     CHECK(in_order);
     CHECK(expected == kTokens);
 }
+
+TEST_CASE("a queue hands the producer's completions over together, in order, one that throws included") {
+    net::io_context io;
+    auto queue = std::make_shared<takt::DeliveryQueue>(io.get_executor());
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    std::vector<std::string> seen;
+    for (int i = 0; i < 5; ++i) {
+        streams.push_back(std::make_shared<TokenStream>(io.get_executor(), [] {}, queue));
+        streams.back()->async_next([&seen, i](boost::system::error_code, std::optional<Chunk> chunk) {
+            seen.push_back(std::to_string(i) + (chunk ? chunk->text : "-"));
+            if (i == 1) throw std::runtime_error("a reader's own fault");
+        });
+    }
+    for (int i = 0; i < 4; ++i) streams[static_cast<size_t>(i)]->push(chunk_of(7));
+    streams[4]->finish({}, {});
+    queue->add_action([&seen] { seen.push_back("all"); });
+    CHECK(seen.empty());
+    CHECK(io.poll_one() == 1);   // one hand-over for all of them
+    CHECK(seen.empty());
+    CHECK_THROWS_AS(io.poll(), std::runtime_error);
+    CHECK(seen == std::vector<std::string>{"07,", "17,"});
+    io.poll();
+    CHECK(seen == std::vector<std::string>{"07,", "17,", "27,", "37,", "4-", "all"});
+}
+
+TEST_CASE("what a queue is given while its hand-over runs follows without another's post") {
+    net::io_context io;
+    auto queue = std::make_shared<takt::DeliveryQueue>(io.get_executor());
+    auto stream = std::make_shared<TokenStream>(io.get_executor(), [] {}, queue);
+    int num_seen = 0;
+    std::function<void(boost::system::error_code, std::optional<Chunk>)> read = [&](boost::system::error_code, std::optional<Chunk> chunk) {
+        if (!chunk) return;
+        ++num_seen;
+        stream->async_next(read);
+        if (num_seen < 100) stream->push(chunk_of(num_seen));   // as the engine does while the reader is awake
+    };
+    stream->async_next(read);
+    stream->push(chunk_of(0));
+    io.poll();
+    CHECK(num_seen == 100);
+    io.restart();
+    stream->push(chunk_of(100));   // the hand-over had ended; this begins another
+    io.poll();
+    CHECK(num_seen == 101);
+    stream->abandon();
+    io.poll();
+}

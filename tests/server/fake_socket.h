@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,11 @@ public:
         inbox_.pop_front();
         ++num_read;
         co_return message;
+    }
+    bool write_now(std::string_view text) override {
+        if (!takes_at_once) return false;
+        written.emplace_back(text);
+        return true;
     }
     asio::awaitable<bool> write(std::string text) override {
         while (num_allowed == 0 && !broken) co_await go_.wait();
@@ -58,6 +64,7 @@ public:
     int num_allowed = 0;
     int num_read = 0;
     bool broken = false;
+    bool takes_at_once = false;     // a socket with room; else every write waits for its permission
     std::vector<std::string> written;
 
 private:

@@ -92,3 +92,28 @@ TEST_CASE("a signal that came before its waiter is kept") {
     io.poll();
     CHECK(num_resumed == 2);
 }
+
+TEST_CASE("a socket with room takes a frame at once, but never past those that wait") {
+    asio::io_context io;
+    FakeSocket socket(io);
+    Outbox outbox(socket);
+    TaskGroup group(io.get_executor(), [](std::exception_ptr) {});
+    Sender a(io);
+    socket.takes_at_once = true;
+    CHECK(outbox.send_now("now"));
+    CHECK(socket.written == std::vector<std::string>{"now"});
+    socket.takes_at_once = false;
+    CHECK_FALSE(outbox.send_now("later"));
+    group.spawn(send_many(outbox, a, "a", 2));
+    io.poll();
+    CHECK(outbox.busy());
+    socket.takes_at_once = true;
+    CHECK_FALSE(outbox.send_now("before a0"));
+    socket.allow(1);
+    io.restart();
+    io.poll();
+    CHECK(socket.written == std::vector<std::string>{"now", "a0", "a1"});
+    CHECK(a.num_sent == 2);
+    outbox.fail();
+    CHECK_FALSE(outbox.send_now("to the dead"));
+}

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Mixed load for minutes or hours, with the server's memory and books watched: soak.py PROGRAM [--minutes N] [--json FILE]
+
+Streams over WebSocket with credit, cancels and readers that fall asleep, HTTP plain and streamed, the Responses dialect, tokenising,
+broken frames, resets, scrapes: all at once against a simulated device at no step time with few KV blocks. Ends with 1 if memory grew, if
+an accepted request is missing from the books, or if anything that should have been answered was not.
+"""
+import argparse
+import asyncio
+import datetime
+import json
+import os
+import pathlib
+import platform
+import random
+import re
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+import websockets
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SETTINGS = ["server.port=0", "log.level=error", "device.kind=sim", "sim.scale=0.05", "model.max_context=1024", "scheduler.max_running=32",
+            "device.memory_budget_mib=1", "server.ping_seconds=5"]
+GROWTH_LIMIT_KIB = 2048     # of the last quarter's median over the second's: caches and arenas fill in the first
+
+
+class Load:
+    def __init__(self, port, seconds):
+        self.port, self.end = port, time.monotonic() + seconds
+        self.counts = {}
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def open(self):
+        return time.monotonic() < self.end
+
+    async def http(self, path, body=None, raw=None):
+        """(status, body) of one request on a connection of its own."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        data = raw if raw is not None else json.dumps(body).encode() if body is not None else b""
+        method = "POST" if body is not None or raw is not None else "GET"
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        answer = await asyncio.wait_for(reader.read(), 120)
+        writer.close()
+        return int(answer.split(b" ", 2)[1]), answer
+
+    async def streams(self, seed):
+        """One socket after the other, several requests each; some are cancelled, some have little credit, some sockets are cut."""
+        chance = random.Random(seed)
+        while self.open():
+            async with websockets.connect(f"ws://127.0.0.1:{self.port}/v1/stream", subprotocols=["takt.v1"], max_queue=4) as socket_:
+                live = set()
+                for index in range(chance.randint(1, 8)):
+                    fields = {"id": str(index), "prompt": "x" * chance.randint(1, 900), "max_tokens": chance.randint(1, 400),
+                              "ignore_eos": True, "seed": index}
+                    if chance.random() < 0.3:
+                        fields["credit"] = 10
+                    if chance.random() < 0.2:
+                        fields["logprobs"] = 5
+                    live.add(fields["id"])
+                    await socket_.send(json.dumps({"type": "generate", **fields}))
+                if chance.random() < 0.2:
+                    await socket_.send(chance.choice(['{"type":"generate"', "[]", '{"type":"credit","id":"none","tokens":-1}']))
+                if chance.random() < 0.2:
+                    await asyncio.sleep(chance.random())          # asleep: the server must hold what it has
+                cut = chance.random() < 0.15
+                while live:
+                    frame = json.loads(await asyncio.wait_for(socket_.recv(), 120))
+                    if frame["type"] in ("done", "error") and frame["id"] in live:
+                        live.discard(frame["id"])
+                        self.count("stream " + frame.get("reason", frame.get("code", "")))
+                    elif frame["type"] == "delta" and chance.random() < 0.05:
+                        kind = chance.choice([{"type": "cancel"}, {"type": "credit", "tokens": 50}])
+                        await socket_.send(json.dumps({**kind, "id": frame["id"]}))
+                    elif frame["type"] == "accepted":
+                        await socket_.send(json.dumps({"type": "credit", "id": frame["id"], "tokens": 400}))
+                    if cut and chance.random() < 0.1:
+                        self.count("stream cut")
+                        socket_.transport.abort()
+                        break
+
+    async def requests(self, seed):
+        chance = random.Random(seed)
+        paths = [("/v1/completions", {"prompt": "hello", "max_tokens": 30}), ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "max_tokens": 5}),
+                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 200}], "max_tokens": 30, "stream": True}),
+                 ("/v1/responses", {"input": "hello", "max_output_tokens": 20}), ("/tokenize", {"prompt": "some text " * 500}),
+                 ("/v1/completions", {"prompt": "x", "temperature": -1}), ("/v1/models", None), ("/metrics", None), ("/", None)]
+        while self.open():
+            path, body = chance.choice(paths)
+            status, _ = await self.http(path, body)
+            self.count(f"http {status}")
+            if chance.random() < 0.1:
+                status, _ = await self.http(path, raw=bytes(chance.randbytes(200)))
+                self.count(f"http bytes {status}")
+
+    async def resets(self, seed):
+        """Connections that end in the middle, by a reset."""
+        chance = random.Random(seed)
+        body = json.dumps({"prompt": "x" * 50, "max_tokens": 500, "ignore_eos": True, "stream": True}).encode()
+        request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        while self.open():
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            writer.write(request[:chance.randint(0, len(request))] if chance.random() < 0.5 else request)
+            await asyncio.sleep(chance.random() * 0.05)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+            self.count("reset")
+            await asyncio.sleep(0.02)
+
+    async def metrics(self):
+        _, text = await self.http("/metrics")
+        out = {}
+        for name, value in re.findall(rb"^(takt_\w+)(?:\{[^}]*\})? (\S+)$", text, re.M):
+            out[name.decode()] = out.get(name.decode(), 0) + float(value)
+        return out
+
+
+def rss_kib(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1))
+
+
+async def run(port, pid, minutes):
+    load = Load(port, minutes * 60)
+    tasks = [asyncio.create_task(work) for work in
+             [*(load.streams(i) for i in range(12)), *(load.requests(100 + i) for i in range(4)), *(load.resets(200 + i) for i in range(2))]]
+    memory = []
+    while load.open() and not any(task.done() and task.exception() for task in tasks):
+        await asyncio.sleep(min(1.0, minutes))
+        memory.append(rss_kib(pid))
+    await asyncio.gather(*tasks)
+    await asyncio.sleep(1)
+    return load, memory, await load.metrics()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    arguments = [part for setting in SETTINGS for part in ("--set", setting)]
+    process = subprocess.Popen([options.program, "serve", *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT / "tests")
+    port = int(process.stdout.readline().rsplit(":", 1)[1])
+    try:
+        load, memory, books = asyncio.run(run(port, process.pid, options.minutes))
+    finally:
+        process.send_signal(signal.SIGTERM)
+    quarter = len(memory) // 4
+    growth = statistics.median(memory[3 * quarter:]) - statistics.median(memory[quarter:2 * quarter])
+    faults = []
+    if growth > GROWTH_LIMIT_KIB:
+        faults.append(f"memory grew by {growth} KiB")
+    if books["takt_requests_accepted_total"] != books["takt_requests_finished_total"]:
+        faults.append("accepted and finished differ")
+    faults += [f"{name} is {books[name]}" for name in ("takt_requests_running", "takt_requests_waiting", "takt_kv_blocks_used") if books[name]]
+    if any(key.startswith("http 5") for key in load.counts):
+        faults.append("a 5xx answer")
+    if process.wait(60) != 0:
+        faults.append(f"exit code {process.returncode}")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    result = {"what": __doc__.split(":")[0], "minutes": options.minutes, "faults": faults,
+              "memory_kib": {"first_quarter": statistics.median(memory[:quarter]), "second_quarter": statistics.median(memory[quarter:2 * quarter]),
+                             "last_quarter": statistics.median(memory[3 * quarter:]), "most": max(memory), "samples": len(memory),
+                             "growth": growth, "allowed": GROWTH_LIMIT_KIB},
+              "books": {name: books[name] for name in ("takt_requests_accepted_total", "takt_requests_finished_total", "takt_requests_refused_total",
+                                                       "takt_generated_tokens_total", "takt_preemptions_total", "takt_kv_blocks_used")},
+              "done": load.counts, "commit": commit, "date": datetime.date.today().isoformat(),
+              "machine": {"cores": os.cpu_count(), "system": platform.platform()},
+              "command": f"bench/soak.py build/release/takt --minutes {options.minutes:g}"}
+    print(json.dumps(result, indent=1))
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    return 1 if faults else 0
+
+
+sys.exit(main())

@@ -1,0 +1,52 @@
+// Handing completions over in groups; see delivery_queue.h.
+#include "runtime/delivery_queue.h"
+
+#include <algorithm>
+#include <boost/asio/append.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+namespace takt {
+
+namespace net = boost::asio;
+
+void DeliveryQueue::add(Item item) {
+    {
+        std::lock_guard lock(mutex_);
+        items_.push_back(std::move(item));
+        if (std::exchange(is_posted_, true)) return;
+    }
+    net::post(executor_, [self = shared_from_this()] { self->hand_over(); });
+}
+
+void DeliveryQueue::add_action(std::function<void()> action) {
+    Item item;
+    item.action = std::move(action);
+    add(std::move(item));
+}
+
+// It comes again behind the few handlers it posted, so that the first of many is run soon, and ends with a turn that found nothing:
+// as long as the users' thread is busy with tokens the engine only appends. On an executor of one thread these posts take no lock.
+void DeliveryQueue::hand_over() {
+    constexpr size_t kGroup = 8;
+    if (next_ == batch_.size()) {
+        batch_.clear();
+        next_ = 0;
+        std::lock_guard lock(mutex_);
+        batch_.swap(items_);
+        is_posted_ = !batch_.empty();
+        if (batch_.empty()) return;
+    }
+    const size_t end = std::min(batch_.size(), next_ + kGroup);
+    for (; next_ < end; ++next_) {
+        Item item = std::move(batch_[next_]);
+        if (item.action) {
+            net::post(executor_, std::move(item.action));
+        } else {
+            net::post(executor_, net::append(std::move(item.handler), item.error, std::move(item.chunk)));
+        }
+    }
+    net::post(executor_, [self = shared_from_this()] { self->hand_over(); });
+}
+
+}  // namespace takt

@@ -1,0 +1,52 @@
+// DeliveryQueue: completions on their way from the engine thread to the users' executor. A step that brings 64 readers a token
+// wakes their thread once: while one hand-over is under way, what comes meanwhile joins a list that it empties, so the two threads
+// neither wake one another for each token nor contend for one queue. Any thread adds; the hand-over runs on the users' executor.
+#pragma once
+
+#include <boost/asio/any_completion_executor.hpp>
+#include <boost/asio/any_completion_handler.hpp>
+#include <boost/asio/any_io_executor.hpp>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <takt/error.h>
+#include <takt/request.h>
+
+namespace takt {
+
+class DeliveryQueue : public std::enable_shared_from_this<DeliveryQueue> {
+public:
+    using Handler = boost::asio::any_completion_handler<void(boost::system::error_code, std::optional<Chunk>)>;
+
+    /// A reader's wait that is over, or an action that must come behind those added before it.
+    struct Item {
+        Handler handler;
+        boost::asio::any_completion_executor work;   // keeps the handler's executor from running out of work
+        boost::system::error_code error;
+        std::optional<Chunk> chunk;
+        std::function<void()> action;                // in place of the handler
+    };
+
+    explicit DeliveryQueue(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+
+    /// Posts the handler, in the order of calls, to its associated executor, else the queue's; never from inside the call.
+    void add(Item item);
+    /// Runs `action` on the queue's executor once everything added before was posted.
+    void add_action(std::function<void()> action);
+
+private:
+    void hand_over();
+
+    const boost::asio::any_io_executor executor_;
+    std::mutex mutex_;
+    std::vector<Item> items_;
+    bool is_posted_ = false;      // a hand-over is on its way and will see what is added
+    // Of the hand-over; one at a time.
+    std::vector<Item> batch_;
+    size_t next_ = 0;             // of batch_: not yet posted
+};
+
+}  // namespace takt
