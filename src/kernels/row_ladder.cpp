@@ -14,6 +14,10 @@ std::vector<int32_t> make_row_ladder(int32_t step, int32_t max_running, int32_t 
     for (int64_t n = 1; n <= doubling_end; n *= 2) ladder.push_back(static_cast<int32_t>(n));
     if (step > 0) {
         for (int64_t n = step; n <= max_rows; n += step) ladder.push_back(static_cast<int32_t>(n));
+        // Half steps where a step is much of the whole: deep in a document no more rows than that fit a gap.
+        for (const int64_t n : {int64_t{step} * 3 / 2, int64_t{step} * 5 / 2}) {
+            if (n < max_rows && n > step) ladder.push_back(static_cast<int32_t>(n));
+        }
     }
     ladder.push_back(max_running);
     ladder.push_back(max_rows);

@@ -7,6 +7,9 @@
 namespace takt {
 namespace {
 
+constexpr size_t kPartShapes = 3;          // above the largest full one that fits: of more than that too little would be filled
+constexpr double kWorthShrinking = 1.05;   // a smaller shape must be that much faster a row: fewer steps cost less host time
+
 int64_t pairs_of(int32_t rows, int32_t context) {
     return static_cast<int64_t>(rows) * context + static_cast<int64_t>(rows) * (rows + 1) / 2;
 }
@@ -38,17 +41,51 @@ int32_t search(const CostModel& cost, const DecodeLoad& decode, std::span<Prefil
     return low;
 }
 
-int32_t rows_by_shape(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t most,
+/// A way to fill a step: the prefill rows, how many of them a nanosecond buys, and how many prompts end with it.
+struct Fill {
+    int32_t rows = 0;
+    double rate = 0;
+    int32_t num_ended = 0;
+};
+
+Fill fill_of(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t rows) {
+    Fill fill;
+    fill.rows = rows;
+    fill.rate = rows / static_cast<double>(std::max<uint64_t>(cost.predict_ns(mixed_features(cost, decode, needs, rows)), 1));
+    for (const PrefillNeed& need : needs) fill.num_ended += need.rows == need.remaining ? 1 : 0;
+    return fill;
+}
+
+/// The largest full shape that fits, then what moves prompts faster: a part of a shape above it (deep in a document a row costs
+/// much beside the shape), or a smaller full one (the device's times are a staircase). Never fewer prompts ended for that.
+int32_t rows_by_shape(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t least, int32_t most,
                       uint64_t budget_ns) {
     const std::vector<int32_t>& ladder = cost.row_ladder();
-    size_t at = ladder.size();
-    while (at > 0 && ladder[at - 1] >= decode.rows + most) --at;   // the shape that holds everything, and those below
-    for (size_t i = std::min(at + 1, ladder.size()); i-- > 0;) {
-        const int32_t rows = std::min(ladder[i] - decode.rows, most);
-        if (rows <= 0) break;
-        if (fits(cost, decode, needs, rows, budget_ns)) return rows;
+    const auto index_of = [&](int32_t rows) {
+        return static_cast<size_t>(std::lower_bound(ladder.begin(), ladder.end(), rows) - ladder.begin());
+    };
+    const size_t first = index_of(decode.rows + least), last = std::min(index_of(decode.rows + most), ladder.size() - 1);
+    size_t at = last + 1;
+    Fill best;
+    while (at > first && best.rows == 0) {
+        const int32_t rows = std::min(ladder[--at] - decode.rows, most);
+        if (fits(cost, decode, needs, rows, budget_ns)) best = fill_of(cost, decode, needs, rows);
     }
-    return 0;
+    if (best.rows == most) return most;   // ending everything is better than any pace
+    const size_t full = at;
+    for (size_t i = best.rows > 0 ? full + 1 : first; i <= last && i <= full + kPartShapes; ++i) {
+        const int32_t low = std::max(least, i > 0 ? ladder[i - 1] - decode.rows + 1 : 1);
+        if (!fits(cost, decode, needs, low, budget_ns)) continue;
+        const int32_t high = std::min(ladder[i] - decode.rows, most);
+        const Fill part = fill_of(cost, decode, needs, search(cost, decode, needs, low, high, budget_ns));
+        if (part.rate > best.rate) best = part;
+    }
+    for (size_t i = full; i-- > first && 2 * ladder[i] > ladder[full];) {
+        const Fill smaller = fill_of(cost, decode, needs, ladder[i] - decode.rows);
+        if (smaller.num_ended < best.num_ended) break;
+        if (smaller.rate > kWorthShrinking * best.rate && fits(cost, decode, needs, smaller.rows, budget_ns)) best = smaller;
+    }
+    return best.rows;
 }
 
 }  // namespace
@@ -101,12 +138,7 @@ RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span
             choice.prefill_rows = search(cost, decode, needs, least, most, budget.budget_ns);
             return choice;
         }
-        choice.prefill_rows = rows_by_shape(cost, decode, needs, most, budget.budget_ns);
-        if (choice.prefill_rows < least) {   // no full shape fits (deep in a document): part of the smallest
-            const int32_t shape = cost.padded_rows(decode.rows + least);
-            const int32_t high = std::clamp(shape - decode.rows, least, most);
-            choice.prefill_rows = search(cost, decode, needs, least, high, budget.budget_ns);
-        }
+        choice.prefill_rows = rows_by_shape(cost, decode, needs, least, most, budget.budget_ns);
         return choice;
     }
     // Even the least slice breaks the budget: run the flat part's slice every m-th step, so that the prompt always moves.

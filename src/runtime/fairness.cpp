@@ -11,22 +11,32 @@ FairShares::FairShares(const std::vector<double>& weights) : tenants_(std::max<s
     for (size_t i = 0; i < weights.size(); ++i) tenants_[i].weight = std::max(weights[i], 1e-6);
 }
 
-void FairShares::enter(int32_t tenant) {
-    Tenant& entering = tenants_[static_cast<size_t>(tenant)];
-    if (entering.num_live++ > 0) return;
+/// Where the tenants stand: the lowest active counter, which never falls back.
+void FairShares::advance() {
     bool found = false;
     double lowest = 0;
-    for (const Tenant& other : tenants_) {
-        if (&other == &entering || other.num_live == 0) continue;
-        lowest = found ? std::min(lowest, other.counter) : other.counter;
+    for (const Tenant& tenant : tenants_) {
+        if (tenant.num_live == 0) continue;
+        lowest = found ? std::min(lowest, tenant.counter) : tenant.counter;
         found = true;
     }
-    if (found) entering.counter = std::max(entering.counter, lowest);
+    if (found) level_ = std::max(level_, lowest);
+}
+
+void FairShares::enter(int32_t tenant) {
+    Tenant& entering = tenants_[static_cast<size_t>(tenant)];
+    if (entering.num_live == 0) {
+        advance();
+        entering.counter = std::max(entering.counter, level_ - kReturnCreditMs);
+    }
+    ++entering.num_live;
 }
 
 void FairShares::leave(int32_t tenant) {
-    TAKT_ASSERT(tenants_[static_cast<size_t>(tenant)].num_live > 0);
-    --tenants_[static_cast<size_t>(tenant)].num_live;
+    Tenant& leaving = tenants_[static_cast<size_t>(tenant)];
+    TAKT_ASSERT(leaving.num_live > 0);
+    advance();
+    --leaving.num_live;
 }
 
 void FairShares::charge(int32_t tenant, double milliseconds, double class_weight) {

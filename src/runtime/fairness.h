@@ -1,6 +1,7 @@
 // FairShares: virtual counters of tenants in milliseconds of device time over weight. The tenant with the lowest counter is
 // served first among work that is not urgent. Pure, engine thread only; knows tenants by index, nothing of requests.
-// A tenant that comes back from idleness is lifted to the lowest active counter, so that idling earns no credit.
+// Active is who has a prompt that waits or is computed. Who becomes active is lifted to the lowest active counter, or where nobody is
+// to that of the last one who was, so that idling earns no credit, and who used a device that nobody wanted pays nothing for it later.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +10,17 @@
 
 namespace takt {
 
+/// Of what it had less than others a tenant keeps so much when it becomes active: its next prompt goes before theirs.
+constexpr double kReturnCreditMs = 200;   // over weight
+
+/// Tenants whose counters differ by no more are equal: else two of them would take turns step by step, and both be done later.
+constexpr double kEqualSharesMs = 100;
+
 class FairShares {
 public:
     explicit FairShares(const std::vector<double>& weights);
 
-    /// One live request more of the tenant.
+    /// One prompt more of the tenant that has to be computed.
     void enter(int32_t tenant);
     /// One less.
     void leave(int32_t tenant);
@@ -27,12 +34,14 @@ public:
     [[nodiscard]] double greatest_gap() const;
 
 private:
+    void advance();
     struct Tenant {
         double weight = 1.0;
         double counter = 0.0;   // ms over weight
-        int32_t num_live = 0;
+        int32_t num_live = 0;   // prompts
     };
     std::vector<Tenant> tenants_;
+    double level_ = 0.0;
 };
 
 }  // namespace takt

@@ -136,7 +136,7 @@ void Scheduler::Impl::finish(RequestId id) {
         running.erase(std::find(running.begin(), running.end(), place));
     }
     if (r->num_emitted > 0) learn_output(*r);
-    shares.leave(r->request.tenant_index);
+    if (r->state != State::decoding) shares.leave(r->request.tenant_index);
     index.erase(id);
     *r = Record{};
     free_records.push_back(place);

@@ -55,6 +55,7 @@ void Scheduler::Impl::preempt(int32_t index_of, StepPlan& plan) {
     Record& r = at(index_of);
     leave_slot(r);
     running.erase(std::find(running.begin(), running.end(), index_of));
+    if (r.state == State::decoding) shares.enter(r.request.tenant_index);
     r.state = State::waiting;
     r.computed = 0;
     r.pending_gap_ns = 0;
@@ -129,7 +130,7 @@ int32_t Scheduler::Impl::owed_late(uint64_t start_ns) const {
     int32_t oldest = -1;
     for (const int32_t i : waiting) {
         const Record& r = at(i);
-        if (r.num_emitted > 0 || !is_late(r, start_ns)) continue;
+        if (r.num_emitted > 0 || !is_favoured(r) || !is_late(r, start_ns)) continue;
         if (oldest < 0 || r.request.arrival_ns < at(oldest).request.arrival_ns) oldest = i;
     }
     return oldest >= 0 && at(oldest).work_ns <= late_credit_ns ? oldest : -1;

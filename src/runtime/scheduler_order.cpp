@@ -10,7 +10,7 @@ namespace {
 constexpr double kLeastTilt = 2.0, kMostTilt = 4.0;
 constexpr double kUrgentSteps = 2;
 constexpr double kBeginFactor = 1.25;
-constexpr double kUrgentLeadMs = 100;   // device time over weight
+constexpr double kLateKey = 1e19;       // behind every key that can be kept
 
 }  // namespace
 
@@ -29,20 +29,23 @@ bool Scheduler::Impl::is_late(const Record& r, uint64_t now_ns) const {
     return static_cast<double>(now_ns) + left > static_cast<double>(r.key_ns);
 }
 
+/// Who had more than another one that waits now does not buy urgency or floors with its own queue.
+bool Scheduler::Impl::is_favoured(const Record& r) const {
+    return config.tenants.size() <= 1 || shares.counter(r.request.tenant_index) <= lowest_counter + kEqualSharesMs;
+}
+
 Scheduler::Impl::Rank Scheduler::Impl::rank(const Record& r, uint64_t now_ns) const {
     const auto arrival = static_cast<double>(r.request.arrival_ns);
     // Recompute first: its tokens already flow.
     if (config.first_come || r.num_emitted > 0) return {0, 0.0, arrival, r.request.id};
     const bool tenants = config.tenants.size() > 1;
-    // A promise that is lost makes room for those that can be kept. It has a share of its own (late_credit_ns), by age.
-    if (is_late(r, now_ns)) return {3, tenants ? shares.counter(r.request.tenant_index) : 0.0, arrival, r.request.id};
+    const double tenant = is_favoured(r) ? 0.0 : shares.counter(r.request.tenant_index);
+    // A promise that is lost makes room for those of its tenant that can be kept. It has a share of its own (late_credit_ns), by age.
+    if (is_late(r, now_ns)) return {tenants ? 2 : 3, tenant, kLateKey + arrival, r.request.id};
     const double left = remaining_ns(r);
     const double slack = static_cast<double>(r.key_ns) - static_cast<double>(now_ns) - left;
     const double soon = kUrgentSteps * step_ns;
-    // Who had more than the others that wait now does not buy urgency with his own queue.
-    const bool favoured = !tenants || shares.counter(r.request.tenant_index) <= lowest_counter + kUrgentLeadMs;
-    const bool urgent = slack < soon && left <= soon && favoured;
-    const double tenant = urgent || !tenants ? 0.0 : shares.counter(r.request.tenant_index);
+    const bool urgent = slack < soon && left <= soon && is_favoured(r);
     return {urgent ? 1 : 2, tenant, static_cast<double>(r.key_ns) + tilt * r.work_ns, r.request.id};
 }
 

@@ -122,8 +122,10 @@ void Scheduler::Impl::fill_needs() {
         PrefillNeed need;
         need.remaining = r.remaining_prefill();
         need.context = r.computed;
-        // The oldest moves however short the others are; not at the cost of promises that can still be kept, if its own is lost.
-        if (r.admission == oldest && !config.first_come) need.floor_share = is_late(r, plan_start_ns) ? kLateShare : kFloorShare;
+        // The oldest moves however short the others are; not at the cost of promises that can still be kept, if its own is lost, and
+        // not at the cost of tenants that had less.
+        const bool is_owed = r.admission == oldest && !config.first_come && is_favoured(r);
+        if (is_owed) need.floor_share = is_late(r, plan_start_ns) ? kLateShare : kFloorShare;
         need.is_stalled = i == stalled && !config.first_come;
         needs.push_back(need);
     }
@@ -165,8 +167,16 @@ void Scheduler::Impl::note_infeasible(uint64_t start_ns, bool infeasible) {
     window_steps = 0;
 }
 
+/// A step that works for a tenant that had little is not filled up with prompts of one that had more: it would end later for that,
+/// and with it the first one's prompt.
+void Scheduler::Impl::hold_back() {
+    if (prefills.empty() || !is_favoured(at(prefills.front()))) return;
+    std::erase_if(prefills, [&](int32_t i) { return !is_favoured(at(i)) && ++at(i).stalled_steps < kStalledSteps; });
+}
+
 void Scheduler::Impl::place_prefills(uint64_t start_ns, StepPlan& plan) {
     order_prefills(start_ns);
+    hold_back();
     const bool decoding = !decodes.empty();
     uint64_t idle_ns = kMaxIdleStepNs;
     for (const SchedulerClass& c : config.classes) idle_ns = std::min(idle_ns, c.ttft_ns / 4);
@@ -244,6 +254,7 @@ void Scheduler::Impl::close_plan(StepPlan& plan) {
         r.skipped_steps = 0;
         if (s.samples) {
             ++r.outputs;
+            if (r.state != State::decoding) shares.leave(r.request.tenant_index);
             r.state = State::decoding;
         }
         step.parts.push_back({place, s.request, r.admission, r.computed, s.num_rows, s.is_decode, r.request.tenant_index,

@@ -96,6 +96,7 @@ struct Scheduler::Impl {
     void place_decodes(uint64_t start_ns, StepPlan& plan);
     void spend_skip_credits(uint64_t start_ns);
     void place_prefills(uint64_t start_ns, StepPlan& plan);
+    void hold_back();
     void fill_needs();
     RowChoice choose(uint64_t budget_ns);
     [[nodiscard]] double allowed_gap_ns(const Record& r, uint64_t start_ns) const;
@@ -110,6 +111,7 @@ struct Scheduler::Impl {
     [[nodiscard]] Rank rank(const Record& r, uint64_t now_ns) const;
     [[nodiscard]] double remaining_ns(const Record& r) const;
     [[nodiscard]] bool is_late(const Record& r, uint64_t now_ns) const;
+    [[nodiscard]] bool is_favoured(const Record& r) const;
     void refresh_order();
     void order_prefills(uint64_t now_ns);
     [[nodiscard]] double prefill_share() const;

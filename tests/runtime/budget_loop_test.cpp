@@ -112,7 +112,7 @@ TEST_CASE("the host's part is a 95th percentile, and one stall does not move it 
     CHECK(host.ns() < before * 1.05);
 }
 
-TEST_CASE("what a budget buys is the largest launchable shape that fits", "[budget]") {
+TEST_CASE("what a budget buys is what moves the prompt fastest of all that fits", "[budget]") {
     const sim::StepTime time = sim::StepTime::h100();
     CostModel cost(sim::h100_ladder(64), false, sim::h100_roofline());
     for (int pass = 0; pass < 20; ++pass) {
@@ -133,9 +133,13 @@ TEST_CASE("what a budget buys is the largest launchable shape that fits", "[budg
             if (choice.at_floor || choice.prefill_rows == 0) continue;
             INFO("context " << context << ", " << ms << " ms: " << choice.prefill_rows << " rows");
             CHECK(cost.bound_ns(mixed_features(cost, decode, needs, choice.prefill_rows)) <= ms * 1'000'000);
-            for (const int32_t shape : cost.row_ladder()) {   // no larger one fits, wherever the curve dips
-                if (shape - decode.rows <= choice.prefill_rows) continue;
-                CHECK(cost.bound_ns(mixed_features(cost, decode, needs, shape - decode.rows)) > ms * 1'000'000);
+            const auto pace = [&](int32_t rows) {
+                return rows / static_cast<double>(cost.predict_ns(mixed_features(cost, decode, needs, rows)));
+            };
+            const double own = pace(choice.prefill_rows);
+            for (int32_t rows = 16; rows < 4096; rows += rows < 512 ? 1 : 64) {   // wherever the curve dips
+                if (cost.bound_ns(mixed_features(cost, decode, needs, rows)) > ms * 1'000'000) continue;
+                CHECK(pace(rows) <= own * (rows < choice.prefill_rows ? 1.06 : 1.001));   // fewer rows must be worth more steps
             }
         }
     }

@@ -6,6 +6,7 @@
 #include "catch.h"
 
 using takt::FairShares;
+using takt::kReturnCreditMs;
 
 namespace {
 
@@ -36,18 +37,33 @@ TEST_CASE("device time counts over the weights of tenant and class") {
     CHECK(shares.greatest_gap() == 0.0);
 }
 
-TEST_CASE("idling earns no credit, and coming back costs none") {
+TEST_CASE("idling earns no more than a little credit, and coming back costs none") {
     FairShares shares({1.0, 1.0, 1.0});
     shares.enter(0);
-    shares.charge(0, 100.0, 1.0);
+    shares.charge(0, 1000.0, 1.0);
     shares.enter(1);
-    CHECK(shares.counter(1) == Approx(100.0));   // lifted to the lowest active
-    shares.charge(1, 50.0, 1.0);
+    CHECK(shares.counter(1) == Approx(1000.0 - kReturnCreditMs));   // lifted to near the lowest active
+    shares.charge(1, 500.0, 1.0);
     shares.leave(1);
     shares.enter(1);
-    CHECK(shares.counter(1) == Approx(150.0));   // never lowered
+    CHECK(shares.counter(1) == Approx(1500.0 - kReturnCreditMs));   // never lowered
     shares.enter(2);
-    CHECK(shares.counter(2) == Approx(100.0));
+    CHECK(shares.counter(2) == Approx(1000.0 - kReturnCreditMs));
+}
+
+TEST_CASE("credits of several that come back do not add up, and a device that nobody else wanted is not paid for later") {
+    FairShares shares({1.0, 1.0, 1.0, 1.0});
+    shares.enter(0);
+    shares.charge(0, 5000.0, 1.0);
+    for (int32_t t = 1; t < 4; ++t) {
+        shares.enter(t);
+        CHECK(shares.counter(t) == Approx(5000.0 - kReturnCreditMs));   // not below the one before
+    }
+    for (int32_t t = 0; t < 4; ++t) shares.leave(t);
+    shares.enter(1);   // nobody is active: it stands where the others stood
+    CHECK(shares.counter(1) == Approx(5000.0 - kReturnCreditMs));
+    shares.enter(0);
+    CHECK(shares.greatest_gap() == Approx(kReturnCreditMs));
 }
 
 TEST_CASE("a second request of an active tenant lifts nothing") {

@@ -200,14 +200,21 @@ void PlanChecker::check_budget(const StepPlan& plan) {
     if (f.decode_rows == 0 && bound > idle_ns) fail(20, "an idle step is predicted to take " + std::to_string(bound) + " ns");
 }
 
-/// The next larger shape, filled by the dearest of the waiting prefills, must break the budget.
+/// The next larger shape, filled by the dearest of the waiting prefills, must break the budget or move prompts no faster. Prompts of
+/// tenants without rows in the step do not count: those who had more are held back.
 void PlanChecker::check_work_conserving(const StepPlan& plan) {
     const StepFeatures& f = plan.features;
     if (case_.scheduler.fixed_chunk || plan.at_floor || f.prefill_segments == 0 || f.decode_rows == 0) return;
+    std::vector<int32_t> tenants;
+    for (const PlanSegment& s : plan.segments) {
+        if (!s.is_decode) tenants.push_back(core_.request(s.request).spec.tenant_index);
+    }
     int32_t pending = 0, dearest = 0, prefills = 0;
     for (const RequestId id : live_) {
         const Shadow& r = requests_[static_cast<size_t>(id)];
         if (!r.is_running || r.is_decoding || core_.request(id).is_paused) continue;
+        const int32_t tenant = core_.request(id).spec.tenant_index;
+        if (std::find(tenants.begin(), tenants.end(), tenant) == tenants.end()) continue;
         pending += r.target - r.computed;
         dearest = std::max(dearest, r.computed);
         ++prefills;
@@ -220,7 +227,10 @@ void PlanChecker::check_work_conserving(const StepPlan& plan) {
     more.rows = more.padded_rows = *next;
     more.prefill_segments += prefills;
     more.prefill_pairs += extra * dearest + extra * (extra + 1) / 2 + extra * f.rows;
-    if (core_.cost().bound_ns(more) <= plan.budget_ns) {
+    const auto pace = [&](const StepFeatures& step) {
+        return (step.rows - step.decode_rows) / static_cast<double>(core_.cost().predict_ns(step));
+    };
+    if (core_.cost().bound_ns(more) <= plan.budget_ns && pace(more) > pace(f)) {
         fail(6, "a shape of " + std::to_string(*next) + " rows would have fitted, " + std::to_string(f.rows) + " were taken");
     }
 }

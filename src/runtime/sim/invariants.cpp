@@ -8,6 +8,7 @@ namespace {
 
 constexpr size_t kRemembered = 50;
 constexpr int32_t kMaxLeftOut = 16;     // 7: skip credits end after 8 steps; a wait for blocks on their way back adds a few
+constexpr int32_t kLeastSlice = 16;     // 15: what a prompt gets that had nothing for long
 constexpr int32_t kMaxStalled = 256;    // 8: floors come every 8th step, to one prefill at a time
 
 std::string name_of(RequestId id) { return "request " + std::to_string(id); }
@@ -34,12 +35,27 @@ void Invariants::fail(const std::string& what) {
     for (const std::string& plan : last_plans_) wrong_ += "\n  " + plan;
 }
 
-void Invariants::accepted(RequestId id, int32_t prompt_tokens) {
-    live_[id] = Live{};
-    live_[id].prompt = prompt_tokens;
+std::vector<double> Invariants::weights_of(const SchedulerConfig& config) {
+    std::vector<double> weights;
+    for (const SchedulerTenant& tenant : config.tenants) weights.push_back(tenant.weight);
+    return weights;
 }
 
-void Invariants::left(RequestId id) { live_.erase(id); }
+void Invariants::accepted(const SchedulerRequest& request) {
+    Live& live = live_[request.id];
+    live = Live{};
+    live.prompt = request.prompt_tokens;
+    live.tenant = request.tenant_index;
+    live.class_weight = config_.classes[static_cast<size_t>(request.class_index)].weight;
+    shares_.enter(live.tenant);
+}
+
+void Invariants::left(RequestId id) {
+    const auto at = live_.find(id);
+    if (at == live_.end()) return;
+    if (!at->second.decodes) shares_.leave(at->second.tenant);
+    live_.erase(at);
+}
 
 void Invariants::paused(RequestId id, bool is_paused) {
     const auto at = live_.find(id);
@@ -91,7 +107,31 @@ void Invariants::check_segments(const StepPlan& plan) {   // 2, 3
         if (!s.is_decode && live.decodes) fail(name_of(s.request) + ": prefill rows after its prompt was done");
         live.next = s.token_begin + s.num_rows;
         if (s.samples && !s.is_decode && live.prompt > 0 && live.next < live.prompt) fail("a prompt is sampled before its end");
+        if (s.samples && !live.decodes) shares_.leave(live.tenant);
+        live.has_sampled = live.has_sampled || s.samples;
         live.decodes = live.decodes || s.samples;
+    }
+}
+
+/// 15: no rows but a least slice for a tenant that had more, while a prompt of one that had less waits for some.
+void Invariants::check_shares(const StepPlan& plan) {
+    if (config_.tenants.size() < 2 || config_.first_come) return;
+    double lowest = 1e300;
+    for (int32_t t = 0; t < shares_.num_tenants(); ++t) {
+        if (shares_.is_active(t)) lowest = std::min(lowest, shares_.counter(t));
+    }
+    const double equal = lowest + kEqualSharesMs;
+    const auto left_out = [&](const auto& entry) {
+        const Live& live = entry.second;
+        const bool has_row = std::any_of(plan.segments.begin(), plan.segments.end(),
+                                         [&](const PlanSegment& s) { return s.request == entry.first; });
+        return live.runs && !live.decodes && !live.is_paused && !has_row && shares_.counter(live.tenant) <= equal;
+    };
+    for (const PlanSegment& s : plan.segments) {
+        const auto at = live_.find(s.request);
+        if (s.is_decode || s.num_rows <= kLeastSlice || at == live_.end() || at->second.has_sampled) continue;   // recompute goes first
+        if (shares_.counter(at->second.tenant) <= equal + 1) continue;
+        if (std::any_of(live_.begin(), live_.end(), left_out)) fail(name_of(s.request) + " has rows that are a poorer tenant's");
     }
 }
 
@@ -117,6 +157,7 @@ void Invariants::planned(const StepPlan& plan, const Scheduler& scheduler) {
             fail(name_of(id) + " is preempted and did not run");
             continue;
         }
+        if (at->second.decodes) shares_.enter(at->second.tenant);
         at->second.runs = at->second.decodes = false;
         at->second.next = -1;
         if (at->second.is_paused) continue;   // its own reader's doing: it counts for nothing
@@ -137,14 +178,25 @@ void Invariants::planned(const StepPlan& plan, const Scheduler& scheduler) {
     if (plan.empty()) return;
     check_shape(plan);
     check_budget(plan);
+    check_shares(plan);
+    payers_.emplace_back();
+    for (const PlanSegment& s : plan.segments) {
+        const auto at = live_.find(s.request);
+        payers_.back().push_back(at == live_.end() ? Payer{} : Payer{at->second.tenant, at->second.class_weight});
+    }
     check_segments(plan);
     check_progress(plan);
     if (num_plans_ % books_stride_ != 0) return;
     if (std::string books = scheduler.check_integrity(); !books.empty()) fail(books);   // 1
 }
 
-void Invariants::applied(const StepPlan& plan, const Scheduler& scheduler) {
-    (void)plan;
+void Invariants::applied(const StepPlan& plan, uint64_t device_ns, const Scheduler& scheduler) {
+    const double row_ms = static_cast<double>(device_ns) * 1e-6 / std::max(plan.features.rows, 1);
+    for (size_t i = 0; i < plan.segments.size() && i < payers_.front().size(); ++i) {
+        const Payer& payer = payers_.front()[i];
+        shares_.charge(payer.tenant, row_ms * plan.segments[i].num_rows, payer.class_weight);
+    }
+    payers_.pop_front();
     if (num_plans_ % books_stride_ != 0) return;
     if (std::string books = scheduler.check_integrity(); !books.empty()) fail(books);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/cost_model.h"
+#include "runtime/fairness.h"
 #include "runtime/kv.h"
 #include "runtime/scheduler.h"
 
@@ -19,10 +20,10 @@ class Invariants {
 public:
     /// The books are proved in every `books_stride`-th plan: with many blocks that proof is what costs.
     Invariants(const SchedulerConfig& config, const CostModel& cost, uint64_t books_stride = 1)
-        : config_(config), cost_(cost), books_stride_(books_stride) {}
+        : config_(config), cost_(cost), books_stride_(books_stride), shares_(weights_of(config)) {}
 
     /// A request was accepted; `prompt_tokens` may be 0 where nothing is known of it.
-    void accepted(RequestId id, int32_t prompt_tokens);
+    void accepted(const SchedulerRequest& request);
     /// It left, however.
     void left(RequestId id);
     /// A reader stopped or went on: a paused request may be left out.
@@ -30,7 +31,7 @@ public:
     /// The scheduler decided this plan, and nothing else since.
     void planned(const StepPlan& plan, const Scheduler& scheduler);
     /// Its outcome was applied.
-    void applied(const StepPlan& plan, const Scheduler& scheduler);
+    void applied(const StepPlan& plan, uint64_t device_ns, const Scheduler& scheduler);
 
     /// The first broken rule, with the plans up to it; empty: none.
     [[nodiscard]] const std::string& wrong() const { return wrong_; }
@@ -39,6 +40,9 @@ public:
 private:
     struct Live {
         int32_t prompt = 0;
+        int32_t tenant = 0;
+        double class_weight = 1;
+        bool has_sampled = false;    // ever
         int32_t next = -1;           // position of its next row; -1: not known (just admitted)
         int32_t num_preemptions = 0;
         int32_t left_out = 0;        // plans in a row without a row of it, though it decodes
@@ -46,16 +50,24 @@ private:
         bool decodes = false, runs = false, is_paused = false;
         bool has_row = false;        // in the plan at hand
     };
+    struct Payer {
+        int32_t tenant = 0;
+        double class_weight = 1;
+    };
     void check_shape(const StepPlan& plan);
     void check_budget(const StepPlan& plan);
     void check_segments(const StepPlan& plan);
     void check_progress(const StepPlan& plan);
+    void check_shares(const StepPlan& plan);
+    static std::vector<double> weights_of(const SchedulerConfig& config);
     void remember(const StepPlan& plan);
 
     const SchedulerConfig& config_;
     const CostModel& cost_;
     const uint64_t books_stride_;
+    FairShares shares_;              // the same rule, from plans and outcomes only
     std::unordered_map<RequestId, Live> live_;   // looked up; iterated only to find what is wrong
+    std::deque<std::vector<Payer>> payers_;      // of the steps in flight: who pays also when the request has left
     std::deque<std::string> last_plans_;
     uint64_t num_plans_ = 0;
     std::string wrong_;

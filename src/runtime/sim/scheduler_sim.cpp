@@ -1,6 +1,8 @@
 // SchedulerSim: the loop (arrivals, completions, late planning) and the simulated device.
 #include "runtime/sim/scheduler_sim.h"
 
+#include <takt/version.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -164,7 +166,7 @@ void Loop::arrive(int32_t request) {
         end_request(request, SimEnd::refused);
         return;
     }
-    if (options_.check) invariants_.accepted(s.id, r.prompt_tokens);
+    if (options_.check) invariants_.accepted(s);
 }
 
 void Loop::deliver(const TimedEvent& event) {
@@ -329,7 +331,7 @@ void Loop::complete() {
         if (!live_[s.request - 1].ended) take_token(s.request, token, step.facts);
     }
     scheduler_.apply(outcome_, now_ns_);
-    if (options_.check) invariants_.applied(step.plan, scheduler_);
+    if (options_.check) invariants_.applied(step.plan, outcome_.device_ns, scheduler_);
     spare_.push_back(std::move(step));
 }
 
@@ -362,8 +364,8 @@ SimReport Loop::run() {
     if (num_live_ > 0) invariants_.fail(std::to_string(num_live_) + " requests were never served");
     if (kv_.counts().num_used != 0) invariants_.fail("blocks are held after the drain");
     if (!invariants_.wrong().empty()) {
-        report_.wrong = "seed " + std::to_string(options_.seed) + ", step " + std::to_string(report_.num_steps) + ": " +
-                        invariants_.wrong();
+        report_.wrong = std::string("takt ") + version() + ", seed " + std::to_string(options_.seed) + ", step " +
+                        std::to_string(report_.num_steps) + ": " + invariants_.wrong();
     }
     report_.end_ns = now_ns_;
     report_.mean_error /= std::max(1.0, static_cast<double>(report_.num_steps));
