@@ -213,6 +213,46 @@ void disturbance(Writer& w) {
     }
 }
 
+/// One tenant sends 8k documents at ten times a fair share of the device, 26 others prompts of 200 to 4,000 tokens: S8.
+void fairness(Writer& w) {
+    constexpr double kSeconds = 60;
+    for (const double mean_gap_ms : {430.0, 215.0, 143.0, 107.5}) {
+        double mean[2] = {0, 0}, late[2] = {0, 0}, others_ms = 0, gap_ms = 0, document_ms = 0;
+        for (const bool heavy : {false, true}) {
+            Random random(5);
+            std::vector<SimRequest> requests;
+            for (double at = random.exponential(mean_gap_ms); at < 1000 * kSeconds; at += random.exponential(mean_gap_ms)) {
+                requests.push_back(request_at(at, random.between(200, 4000), random.between(5, 60)));
+                requests.back().tenant_index = random.between(0, 25);
+            }
+            const size_t count = requests.size();
+            for (double at = 0; heavy && at < 1000 * kSeconds; at += 475) {
+                requests.push_back(request_at(at, 8192, 20));
+                requests.back().tenant_index = 26;
+            }
+            SimOptions o = scene(40, 128, 30'000);
+            o.check = false;
+            o.scheduler.tenants.assign(27, {"t", 1.0, 0, 0});
+            GapWindow gaps;
+            gaps.listen(o);
+            const SimReport report = run(o, requests);
+            for (size_t i = 0; i < count; ++i) mean[heavy] += ttft_ms(report, requests, i) / static_cast<double>(count);
+            late[heavy] = 100 * gaps.late_share(40);
+            if (!heavy) {
+                for (const double ms : report.tenant_ms) others_ms += ms;
+                continue;
+            }
+            gap_ms = report.greatest_share_gap_ms;
+            const auto documents = static_cast<double>(requests.size() - count);
+            for (size_t i = count; i < requests.size(); ++i) document_ms += ttft_ms(report, requests, i) / documents;
+        }
+        w.line(head("one tenant's documents beside 26 others", ours(), 40, 1) + number("others_device_share", others_ms / 1000 / kSeconds) +
+               number("others_ttft_ms_alone", mean[0]) + number("others_ttft_ms_beside", mean[1]) + number("over_alone", mean[1] / mean[0]) +
+               number("document_ttft_ms", document_ms) + number("greatest_counter_gap_ms", gap_ms) +
+               number("late_percent_alone", late[0]) + number("late_percent", late[1]) + "}");
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -221,6 +261,7 @@ int main(int argc, char** argv) {
     moved_load(writer);
     short_prompts(writer);
     disturbance(writer);
+    fairness(writer);
     for (int i = 1; i + 1 < argc; ++i) {
         if (std::string(argv[i]) == "--json") writer.save(argv[i + 1]);
     }

@@ -69,6 +69,9 @@ struct StepRecord {
     bool graph = false;
     int32_t num_running = 0, num_waiting = 0, num_preempted = 0;
     int32_t kv_blocks_used = 0;
+    int32_t num_late = 0;                                              ///< gaps over their promise that ended with the step
+    double late_ms = 0;                                                ///< by how much in all
+    std::string late_cause;                                            ///< of the one that was latest; empty: none was late
 };
 
 /// The memory plan: bytes of each part and whether they fit.

@@ -27,6 +27,10 @@ struct SimulateOptions {
     int32_t num_explained = 0;       ///< how many of the worst gaps to explain
 };
 
+/// Step times of the device and model that `config` names, measured on it without a server, as the text of a profile file.
+/// Takes the device for some seconds. Any thread. @throws config_error, load_error.
+std::string measure_profile(const Config& config);
+
 /// Percentiles by linear interpolation over `count` values.
 struct Percentiles {
     uint64_t count = 0;

@@ -131,7 +131,8 @@ void add_bench(CLI::App& program, BenchOptions& options, Choice& choice) {
     app.add_option("--model", options.model, "model name for http (the first that the server names)");
     app.add_option("--json", options.json, "write the figures to this file");
     app.add_option("--plot", options.plot, "write the gaps over time to this SVG file");
-    app.add_option("--profile", options.profile, "measure this device's step times into a file");
+    app.add_option("--profile", options.profile, "no load: measure the step times of the device and model of --config into this file");
+    add_config(app, options.config, false);
     app.callback([&] { choice.command = [&] { return bench(options); }; });
 }
 

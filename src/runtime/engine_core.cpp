@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/assert.h"
+#include "runtime/step_timer.h"
 
 namespace takt {
 namespace {
@@ -67,6 +68,12 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts,
 }
 
 EngineCore::~EngineCore() = default;
+
+bool EngineCore::calibrate_costs(double seconds) {
+    TAKT_ASSERT(requests_.empty() && inflight_.empty());
+    StepTimer timer(*runner_, *parts_.tokenizer);
+    return calibrate(timer, *cost_, seconds);
+}
 
 const RequestState& EngineCore::request(RequestId id) const { return *requests_.at(id); }
 

@@ -37,6 +37,7 @@
 #include "runtime/engine_metrics.h"
 #include "runtime/event.h"
 #include "runtime/flight_recorder.h"
+#include "runtime/late_cause.h"
 #include "runtime/forward_runner.h"
 #include "runtime/gate.h"
 #include "runtime/kv.h"
@@ -110,6 +111,8 @@ public:
     [[nodiscard]] DeliveryQueue& deliveries() { return *deliveries_; }
     EngineMetrics& metrics() { return metrics_; }
     [[nodiscard]] const FlightRecorder& recorder() const { return recorder_; }
+    /// Before the first request: shows the cost model its first steps, for so many seconds at most. False: the device failed.
+    bool calibrate_costs(double seconds);
     [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
     [[nodiscard]] const KvManager& kv() const { return *kv_; }
     [[nodiscard]] ForwardRunner& runner() { return *runner_; }
@@ -143,6 +146,9 @@ private:
         uint64_t launched_ns = 0;
         uint64_t host_ns = 0;
         uint64_t predicted_end_ns = 0;
+        int32_t num_late = 0;              // gaps that its tokens ended
+        uint64_t late_ns = 0, latest_ns = 0;
+        LateCause latest_cause = LateCause::device;
     };
 
     EngineCore(const EngineParts& parts, CoreOptions options);

@@ -18,6 +18,7 @@
 namespace takt::detail {
 namespace {
 
+constexpr double kCalibrationSeconds = 3;
 // After a stop nothing new is launched; a device that has not finished by then, and by ten times what was predicted, is taken for stuck.
 constexpr uint64_t kStopGraceNs = 5'000'000'000;
 constexpr uint64_t kStopGraceSteps = 10;
@@ -156,6 +157,14 @@ void EngineState::load() {
         if (Status s = core_->runner().prepare_graphs(); !s) throw load_error(errc::internal, s.message);
         log_.write(LogLevel::info, "engine", std::to_string(core_->runner().num_graphs()) + " graphs recorded, " +
                                                  std::to_string(core_->runner().graph_bytes() >> 20) + " MiB");
+    }
+    // Each shape has its price there, and a guess may be half of it: the CPU's rows have theirs, which its own steps teach soon.
+    if (loaded_->device->caps().kind == DeviceKind::cuda && loaded_->core_options.cost_table.empty()) {
+        const uint64_t begin_ns = clock_.now_ns();
+        const bool done = core_->calibrate_costs(kCalibrationSeconds);
+        log_.write(done ? LogLevel::info : LogLevel::warning, "engine",
+                   done ? "step times measured in " + std::to_string((clock_.now_ns() - begin_ns) / 1'000'000) + " ms"
+                        : std::string("step times could not be measured: they are learned as steps run"));
     }
     has_wakeup_ = loaded_->device->set_wakeup(
         [](void* io) { net::post(*static_cast<net::io_context*>(io), [] {}); }, &io_);

@@ -60,6 +60,8 @@ bool EngineCore::try_launch() {
 void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns) {
     const uint64_t now = parts_.clock->now_ns();
     step->host_ns = now - plan_begin_ns;
+    step->num_late = 0;
+    step->late_ns = step->latest_ns = 0;
     host_ns_ += 0.1 * (static_cast<double>(step->host_ns) - host_ns_);
     for (const PlanSegment& segment : step->plan.segments) {
         RequestState& state = *requests_.at(segment.request);
@@ -175,6 +177,9 @@ void EngineCore::record(const InFlight& step, uint64_t now_ns, uint64_t device_n
     r.num_waiting = counts.num_waiting;
     r.num_preempted = static_cast<int32_t>(step.plan.preempted.size());
     r.kv_blocks_used = kv_->counts().num_used;
+    r.num_late = step.num_late;
+    r.late_ms = static_cast<double>(step.late_ns) * 1e-6;
+    if (step.num_late > 0) r.late_cause = kLateCauseNames[static_cast<size_t>(step.latest_cause)];
     recorder_.add(r);
 }
 
@@ -234,8 +239,15 @@ void EngineCore::count_late(RequestState& state, const Turn& turn, uint64_t gap_
         facts.padded_rows = f.padded_rows;
         facts.prefill_rows = f.rows - f.decode_rows;
     }
-    const auto cause = static_cast<size_t>(late_cause(facts));
-    metrics_.late_ns[cause].fetch_add(gap_ns - promised_ns, std::memory_order_relaxed);
+    const LateCause cause = late_cause(facts);
+    metrics_.late_ns[static_cast<size_t>(cause)].fetch_add(gap_ns - promised_ns, std::memory_order_relaxed);
+    if (inflight_.empty() || inflight_.front()->plan.step != turn.step) return;
+    InFlight& step = *inflight_.front();
+    ++step.num_late;
+    step.late_ns += gap_ns - promised_ns;
+    if (gap_ns - promised_ns < step.latest_ns) return;
+    step.latest_ns = gap_ns - promised_ns;
+    step.latest_cause = cause;
 }
 
 void EngineCore::emit(RequestState& state, Chunk chunk) {

@@ -143,7 +143,9 @@ void Scheduler::Impl::finish(RequestId id) {
 }
 
 void Scheduler::Impl::learn_output(const Record& r) {
-    expected_outputs += 0.02 * (std::max(1, r.num_emitted) - expected_outputs);
+    // The first ones weigh more: what is believed before any was seen would refuse or reserve wrongly for hundreds of requests.
+    const double share = std::max(0.02, 1.0 / (2 + num_outputs_seen++));
+    expected_outputs += share * (std::max(1, r.num_emitted) - expected_outputs);
 }
 
 void Scheduler::Impl::publish(Record& r, int32_t computed) {

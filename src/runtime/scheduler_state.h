@@ -163,6 +163,7 @@ struct Scheduler::Impl {
     int32_t steps_without_prefill = 0;
     bool last_constrained = false, last_infeasible = false;
     double expected_outputs = 256;         // learned length of an answer
+    double num_outputs_seen = 0;           // that it was learned from
     double reserve = 0.5;                  // learned share of what running answers may still need that admission keeps free
     double tilt = 1;                       // of the order: weight of a prompt's own cost against its deadline
     double lowest_counter = 0;             // of tenants that have prefill work

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "server/debug_steps.h"
 #include "server/json_text.h"
 #include "server/openai_routes.h"
 #include "server/page.h"
@@ -137,6 +138,13 @@ std::optional<HttpReply> misdirected(const HttpRequest& http) {
     return std::nullopt;
 }
 
+HttpReply steps_reply(const ServerState& state, const HttpRequest& http) {
+    if (!state.engine) return error_reply(503, "draining", "the model is not loaded yet");
+    const std::size_t count = steps_asked(http.query);
+    if (count == 0) return error_reply(400, "bad_request", "last: a number from 1 to " + std::to_string(kMostSteps) + " expected", "last");
+    return plain(steps_json(state.engine.recorder(), count), "application/json");
+}
+
 HttpReply get_reply(ServerState& state, const HttpRequest& http) {
     if (http.path == "/health/live") return live_reply();
     if (http.path == "/health" || http.path == "/health/ready") return ready_reply(state);
@@ -148,10 +156,15 @@ HttpReply get_reply(ServerState& state, const HttpRequest& http) {
     }
     if (http.path == "/debug/steps") {
         if (!state.config.server.admin) return error_reply(404, "not_found", "needs server.admin = true");
-        return error_reply(400, "bad_request", "not available in this version");
+        return steps_reply(state, http);
     }
     if (http.path == "/") {
-        HttpReply out = plain(std::string(page_html()), "text/html; charset=utf-8");
+        std::string html(page_html());
+        // The page asks for steps only where they are given.
+        constexpr std::string_view mark = "<main>";
+        const std::size_t at = state.config.server.admin ? html.find(mark) : std::string::npos;
+        if (at != std::string::npos) html.replace(at, mark.size(), "<main data-steps=\"yes\">");
+        HttpReply out = plain(std::move(html), "text/html; charset=utf-8");
         out.headers.emplace_back("Content-Security-Policy", std::string(page_policy()));
         out.headers.emplace_back("X-Frame-Options", "DENY");
         return out;

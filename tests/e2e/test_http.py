@@ -7,6 +7,8 @@ import urllib.request
 
 import pytest
 
+from conftest import SIM, Server
+
 CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6, "ignore_eos": True}
 
@@ -85,7 +87,20 @@ def test_errors_have_the_form_and_status(sim):
     assert call(sim, "/none")[0] == 404
     assert call(sim, CHAT, HELLO, {"Origin": "https://evil.example"})[0] == 403
     assert call(sim, "/health", headers={"Host": "evil.example"})[0] == 403
-    assert call(sim, "/debug/steps")[0] == 404
+    assert call(sim, "/debug/steps")[0] == 404     # it is not server.admin
+
+
+def test_the_last_steps_are_told_to_an_admin():
+    server = Server(*SIM, "--set", "server.admin=true")
+    assert json.loads(call(server, "/debug/steps")[2]) == {"steps": []}
+    assert call(server, CHAT, {**HELLO, "max_tokens": 40, "ignore_eos": True})[0] == 200
+    steps = json.loads(call(server, "/debug/steps")[2])["steps"]
+    assert sum(step["prefill_rows"] for step in steps) > 0 and sum(step["decode_rows"] for step in steps) >= 39
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert all(step["end_ms"] >= step["begin_ms"] and (step["late"] > 0) == (step["late_cause"] != "") for step in steps)
+    assert json.loads(call(server, "/debug/steps?last=3")[2])["steps"] == steps[-3:]
+    assert call(server, "/debug/steps?last=0")[0] == call(server, "/debug/steps?last=x")[0] == 400
+    assert server.stop() == 0
 
 
 def test_tokenize_and_back(real):

@@ -157,6 +157,27 @@ def test_the_figures_of_the_server_are_live(worded, open_page):
     playwright.expect(page.locator("#running")).to_have_text("0", timeout=5000)
 
 
+def test_the_steps_of_the_last_seconds_are_drawn(browser):
+    server = Server("--set", "device.kind=sim", "--set", "server.admin=true", "--set", "sla.itl_ms=6.5", "--set", "sim.scale=4")
+    opened = Page(browser, server)
+    page = opened.page
+    playwright.expect(page.get_by_role("status")).to_have_text("connected")
+    page.get_by_label("Promised gap, ms").fill("8")     # four times slower than a step: every gap is late
+    say(page, "Tell me a long story about a river.")
+    playwright.expect(page.locator("#steps-panel")).to_be_visible()
+    for kind in ("decode", "slice", "late"):
+        playwright.expect(page.locator(f"#steps rect.{kind}")).not_to_have_count(0)
+    playwright.expect(page.locator("#steps-legend")).to_contain_text("late gaps (device")
+    opened.shot("steps")
+    opened.close()
+    plain = Server("--set", "device.kind=sim")
+    without = Page(browser, plain)
+    playwright.expect(without.page.locator("#running")).to_have_text("0")
+    playwright.expect(without.page.locator("#steps-panel")).to_be_hidden()
+    without.close()       # it asked for no steps: that would be a complaint
+    assert server.stop() == 0 and plain.stop() == 0
+
+
 def test_it_asks_for_a_key_and_finds_a_server_that_was_away(browser, tmp_path):
     config = tmp_path / "config.toml"
     digest = hashlib.sha256("geheim ü".encode()).hexdigest()

@@ -72,6 +72,23 @@ def test_simulate_prints_the_same_lines_again_and_writes_json_and_a_plot(tmp_pat
     assert xml.etree.ElementTree.parse(tmp_path / "out.svg").getroot().tag.endswith("svg")
 
 
+def test_a_profile_that_was_measured_on_a_device_is_simulated(tmp_path):
+    profile, trace = tmp_path / "profile.csv", tmp_path / "trace.csv"
+    measured = takt("bench", "--profile", str(profile), "--set", "device.kind=sim", "--set", "sim.noise=0")
+    assert measured.returncode == 0, measured.stderr
+    times = dict(line.split(",") for line in profile.read_text().splitlines() if not line.startswith("#"))
+    assert 5 < float(times["1"]) < 6.5 and 80 < float(times["4096"]) < 90 and float(times["ka_ns"]) > 0     # h100-7b
+    trace.write_text("arrival_s,tenant,input_tokens,output_tokens\n" + "".join(f"{i},a,900,10\n" for i in range(20)))
+    figures = []
+    for arguments in ([], ["--profile", str(profile)]):
+        out = tmp_path / "out.json"
+        result = takt("simulate", "--trace", str(trace), "--json", str(out), "--set", "sim.noise=0", *arguments)
+        assert result.returncode == 0, result.stderr
+        figures.append(json.loads(out.read_text())["results"][0]["total"]["ttft_ms"]["mean"])
+    assert figures[1] == pytest.approx(figures[0], rel=.01)
+    assert takt("bench", "--profile", str(profile), "--concurrency", "2").returncode == 2
+
+
 def test_simulate_says_what_is_wrong(tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,tenant,input_tokens,output_tokens\n0,a,ten,5\n")

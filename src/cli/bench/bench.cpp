@@ -1,6 +1,7 @@
 // `takt bench`: checks its options, runs the loads against each server in turn, prints and writes what came out.
 // One io_context on the main thread.
 #include <takt/error.h>
+#include <takt/simulate.h>
 #include <takt/version.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -41,7 +42,9 @@ void check(const BenchOptions& options) {
     for (const int concurrency : options.concurrency) {
         if (concurrency < 1) throw config_error("--concurrency: found " + std::to_string(concurrency) + ", allowed 1 up");
     }
-    if (!options.profile.empty()) throw config_error("--profile: not available in this version");
+    if (!options.profile.empty() && (loads > 0 || !options.urls.empty())) {
+        throw config_error("--profile: measures a device without a server; found a load or --url beside it");
+    }
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -272,6 +275,10 @@ void Bench::report() {
 
 int bench(const BenchOptions& options) {
     check(options);
+    if (!options.profile.empty()) {
+        write_file(options.profile, measure_profile(read_config(options.config)));
+        return kDone;
+    }
     Bench run(options);
     return run.run();
 }

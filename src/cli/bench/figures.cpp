@@ -133,6 +133,7 @@ InsertFigures insert_figures(const std::vector<InsertRound>& rounds, double itl_
     }
     out.plain_itl_ms = gap_percentiles(plain);
     out.itl_ms = gap_percentiles(during);
+    for (const TokenGap& gap : during) out.gaps_ms.push_back(gap.gap_ms);
     out.late = lateness(during, itl_ms);
     out.late_inside = lateness(inside, itl_ms);
     out.ttft_ms = percentiles(std::move(ttft));

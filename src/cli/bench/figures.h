@@ -58,6 +58,7 @@ struct InsertFigures {
     Percentiles itl_ms;                ///< gaps that end while the inserted prompt is unfinished, each stream's last one whole
     Lateness late;                     ///< over the same gaps
     Lateness late_inside;              ///< over the gaps that end before the inserted prompt's first token came
+    std::vector<double> gaps_ms;       ///< those of itl_ms, in order of streams and time: for other promises than this one
     Percentiles ttft_ms;               ///< of the inserted prompt, one value a round
     double prefill_tokens_per_s = 0;   ///< inserted tokens over their TTFT, median round
     std::int64_t inserted_tokens = 0;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
+
 namespace takt::cli {
 
 struct BenchOptions {
@@ -34,6 +36,7 @@ struct BenchOptions {
     std::string json;
     std::string plot;
     std::string profile;
+    ConfigOptions config;                ///< of --profile: no server, the device itself
 };
 
 /// @throws config_error for options that contradict each other, load_error when a server does not answer.

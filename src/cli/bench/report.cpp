@@ -2,6 +2,7 @@
 #include "cli/bench/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace takt::cli {
@@ -162,6 +163,9 @@ json::object insert_json(const InsertPoint& point) {
     out["late"] = json_of(f.late);
     out["late_inside"] = json_of(f.late_inside);
     out["ttft_ms"] = json_of(f.ttft_ms);
+    json::array gaps;
+    for (const double gap : f.gaps_ms) gaps.push_back(std::round(gap * 1e3) / 1e3);
+    out["gaps_ms"] = std::move(gaps);
     out["inserted_tokens"] = f.inserted_tokens;
     out["prefill_tokens_per_s"] = f.prefill_tokens_per_s;
     return out;

@@ -72,12 +72,15 @@ void CudaDevice::read_caps() {
     const int device = options_.index;
     cudaDeviceProp properties = {};
     cudaGetDeviceProperties(&properties, device);
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
     const double clock_hz = 1e3 * attribute(cudaDevAttrClockRate, device);
     const double memory_hz = 1e3 * attribute(cudaDevAttrMemoryClockRate, device);
     const double bus_bytes = attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8.0;
     caps_.kind = DeviceKind::cuda;
     caps_.name = std::string("cuda ") + properties.name + " (sm_" + std::to_string(properties.major) +
-                 std::to_string(properties.minor) + ")";
+                 std::to_string(properties.minor) + ", driver " + std::to_string(driver / 1000) + "." +
+                 std::to_string(driver % 1000 / 10) + ")";   // the driver too: a kept cost table is of all that
     caps_.activation_type = DType::bf16;
     caps_.kv_type = DType::bf16;
     caps_.max_rows = kMaxRows;

@@ -1,0 +1,98 @@
+// StepTimer: a device's profile is found again by measuring it, and a calibrated model predicts the device.
+#include "runtime/step_timer.h"
+
+#include "catch.h"
+#include "kernels/device_factory.h"
+#include "kernels/sim/profile.h"
+#include "model/model_file.h"
+#include "model/sim_model.h"
+#include "runtime/sim/step_time.h"
+
+namespace takt {
+namespace {
+
+uint64_t no_time(void*) { return 1; }
+
+struct Rig {
+    explicit Rig(const std::string& profile = "h100-7b", int32_t num_blocks = 3000) {
+        SimDeviceOptions sim;
+        sim.noise = 0;
+        sim.profile = profile;
+        sim.profile_is_text = profile != "h100-7b";
+        device = make_sim_device(sim, TimeSource{no_time, nullptr}).value();
+        tokenizer.emplace(make_tokenizer(byte_tokenizer_spec()).value());
+        model = std::make_unique<SimModel>(*device, tokenizer->vocab_size(), 32'768, -1);
+        options.kv_type = DType::u8;
+        options.num_blocks = num_blocks;
+        options.max_running = 32;
+        options.max_context = 32'768;
+        options.row_ladder = sim::h100_ladder(32);
+        options.max_plan_rows = options.row_ladder.back();
+        runner = ForwardRunner::create(*device, *model, options).value();
+    }
+    std::unique_ptr<Device> device;
+    std::optional<Tokenizer> tokenizer;
+    std::unique_ptr<SimModel> model;
+    RunnerOptions options;
+    std::unique_ptr<ForwardRunner> runner;
+};
+
+}  // namespace
+
+TEST_CASE("the profile of a device that runs by a profile is that profile", "[step_timer]") {
+    Rig rig;
+    StepTimer timer(*rig.runner, *rig.tokenizer);
+    const std::string text = profile_text(timer, rig.options);
+    const auto found = sim::Profile::parse(text), own = sim::Profile::built_in("h100-7b");
+    REQUIRE(found);
+    for (const int32_t rows : rig.options.row_ladder) {
+        for (const int64_t context : {0, 8000}) {
+            StepHeader decode, prefill;
+            decode.kv_read_tokens = rows * (context + 1);
+            prefill.prefill_pairs = rows * context + int64_t{rows} * (rows + 1) / 2;
+            INFO(rows << " rows behind " << context);
+            if (rows <= 16) CHECK(found.value().step_ns(rows, decode) == Approx(own.value().step_ns(rows, decode)).epsilon(0.005));
+            CHECK(found.value().step_ns(rows, prefill) == Approx(own.value().step_ns(rows, prefill)).epsilon(0.005));
+        }
+    }
+    // Measured again on a device that runs by what was measured: the same within rounding.
+    Rig again(text);
+    StepTimer second(*again.runner, *again.tokenizer);
+    const auto twice = sim::Profile::parse(profile_text(second, again.options));
+    REQUIRE(twice);
+    StepHeader step;
+    step.prefill_pairs = 512 * 10'000;
+    CHECK(twice.value().step_ns(512, step) == Approx(own.value().step_ns(512, step)).epsilon(0.01));
+}
+
+TEST_CASE("a calibrated model predicts the device before its first request", "[step_timer]") {
+    Rig rig;
+    StepTimer timer(*rig.runner, *rig.tokenizer);
+    CostModel cost(rig.options.row_ladder, false, sim::h100_roofline());
+    const sim::StepTime truth = sim::StepTime::h100();
+    REQUIRE(calibrate(timer, cost, 60));
+    for (const int32_t rows : {1, 16, 128, 512, 2048, 4096}) {
+        StepFeatures f;
+        f.rows = f.padded_rows = rows;
+        f.prefill_segments = 1;
+        f.prefill_pairs = int64_t{rows} * 6000;
+        CHECK(static_cast<double>(cost.predict_ns(f)) == Approx(truth.ns(f)).epsilon(0.08));
+    }
+    CostModel hasty(rig.options.row_ladder, false, sim::h100_roofline());
+    REQUIRE(calibrate(timer, hasty, 0.05));
+    CHECK(hasty.snapshot().num_observed < cost.snapshot().num_observed / 4);
+}
+
+TEST_CASE("what does not fit the pool is cut, and said", "[step_timer]") {
+    Rig rig("h100-7b", 40);
+    StepTimer timer(*rig.runner, *rig.tokenizer);
+    StepFeatures f;
+    REQUIRE(timer.run(8, 4000, 0, 0, f));
+    CHECK(f.decode_rows == 8);
+    CHECK(f.kv_read_tokens <= 39 * 16);
+    REQUIRE(timer.run(2, 100, 5000, 100, f));
+    CHECK(f.rows <= 40 * 16);
+    CHECK(f.prefill_segments == 1);
+}
+
+}  // namespace takt
