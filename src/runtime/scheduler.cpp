@@ -9,7 +9,7 @@
 namespace takt {
 namespace {
 
-constexpr double kSureShare = 0.6;
+constexpr double kSureShare = 0.55;
 
 std::vector<double> tenant_weights(const SchedulerConfig& config) {
     std::vector<double> weights;
