@@ -9,7 +9,7 @@
 namespace takt {
 namespace {
 
-constexpr double kSureShare = 0.55;
+constexpr double kSureShare = 0.9;
 
 std::vector<double> tenant_weights(const SchedulerConfig& config) {
     std::vector<double> weights;
@@ -144,8 +144,8 @@ void Scheduler::Impl::finish(RequestId id) {
 
 void Scheduler::Impl::learn_output(const Record& r) {
     // The first ones weigh more: what is believed before any was seen would refuse or reserve wrongly for hundreds of requests.
-    const double share = std::max(0.02, 1.0 / (2 + num_outputs_seen++));
-    expected_outputs += share * (std::max(1, r.num_emitted) - expected_outputs);
+    const double gain = std::max(0.02, 1.0 / (2 + num_outputs_seen++));
+    expected_outputs += gain * (std::max(1, r.num_emitted) - expected_outputs);
 }
 
 void Scheduler::Impl::publish(Record& r, int32_t computed) {

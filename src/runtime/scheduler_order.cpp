@@ -1,6 +1,8 @@
 // Scheduler: the order of prompts. A key is a deadline plus a share of the prompt's own cost, fixed at arrival, so that every
 // later arrival is in the end behind it; short prompts pass long ones the more the larger the backlog is. scheduling.md 4.5.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "runtime/scheduler_state.h"
 
@@ -100,26 +102,36 @@ double Scheduler::Impl::prefill_share() const {
 }
 
 /// Work that stands before the request and its own, over the share of a step that prefills may take now; and where slots lack,
-/// the time until enough of them are given up.
+/// the time until enough of them are given up. Who would be late at its turn goes behind, and costs nothing here.
 double Scheduler::Impl::wait_estimate_ns(const Record& r, uint64_t now_ns) const {
-    double ahead = r.work_ns, floor_ns = 0;
-    int32_t num_ahead = 0;
+    double floor_ns = 0;
     const Rank own = rank(r, now_ns);
+    std::vector<std::pair<Rank, int32_t>> before;
     for (const int32_t i : running) {
         const Record& other = at(i);
         if (other.remaining_prefill() == 0) continue;
-        const double left = remaining_ns(other);
-        if (rank(other, now_ns) < own) {
-            ahead += left;
+        if (Rank its = rank(other, now_ns); its < own) {
+            before.emplace_back(its, i);
         } else {
-            floor_ns = std::max(floor_ns, std::min(left, kFloorShare * r.work_ns));   // one of them is the oldest
+            floor_ns = std::max(floor_ns, std::min(remaining_ns(other), kFloorShare * r.work_ns));   // one of them is the oldest
         }
     }
     for (const int32_t i : waiting) {
-        if (!(rank(at(i), now_ns) < own)) continue;
-        ahead += at(i).work_ns;
-        ++num_ahead;
+        if (Rank its = rank(at(i), now_ns); its < own) before.emplace_back(its, i);
     }
+    std::sort(before.begin(), before.end());
+    double ahead = 0;
+    int32_t num_ahead = 0;
+    for (const auto& [its, i] : before) {
+        const Record& other = at(i);
+        const bool waits = other.state == State::waiting;
+        const double left = waits ? other.work_ns : remaining_ns(other);
+        const double end = static_cast<double>(now_ns) + (ahead + (waits ? kBeginFactor : 1.0) * left) / share;
+        if (other.num_emitted == 0 && !config.first_come && end > static_cast<double>(other.key_ns)) continue;
+        ahead += left;
+        num_ahead += waits ? 1 : 0;
+    }
+    ahead += r.work_ns;
     double wait = (ahead + floor_ns) / share;
     const int32_t lacking = num_ahead + 1 - static_cast<int32_t>(free_slots.size());
     if (lacking > 0 && !running.empty()) {
