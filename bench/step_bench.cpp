@@ -26,7 +26,8 @@ std::vector<Number> numbers(const std::string& text) {
 int usage() {
     std::fprintf(stderr,
                  "usage: step_bench [--set KEY=VALUE]... [--truth FILE] [--json FILE] [--batches 1,8] [--context N] [--steps N]\n"
-                 "                    [--insert N] [--streams 1,16] [--itl 10,15] [--max-running N] truth|equal|decode|insert...\n");
+                 "                    [--insert 8192] [--chunks 256] [--streams 1,16] [--itl 10,15] [--max-running N] [--records 1]\n"
+                 "                    truth|equal|decode|insert...\n");
     return 2;
 }
 
@@ -43,9 +44,11 @@ int main(int argc, char** argv) {
         {"--batches", [&](const std::string& v) { options.batches = numbers<int>(v); }},
         {"--context", [&](const std::string& v) { options.context = std::stoi(v); }},
         {"--steps", [&](const std::string& v) { options.steps = std::stoi(v); }},
-        {"--insert", [&](const std::string& v) { options.insert_tokens = std::stoi(v); }},
+        {"--insert", [&](const std::string& v) { options.inserts = numbers<int>(v); }},
+        {"--chunks", [&](const std::string& v) { options.chunks = numbers<int>(v); }},
         {"--streams", [&](const std::string& v) { options.streams = numbers<int>(v); }},
         {"--itl", [&](const std::string& v) { options.itl_ms = numbers<double>(v); }},
+        {"--records", [&](const std::string& v) { options.records = v != "0"; }},
         {"--max-running", [&](const std::string& v) { options.max_running = std::stoi(v); }},
     };
     for (int i = 1; i < argc; ++i) {

@@ -23,7 +23,7 @@ void cancel_all(const std::vector<std::shared_ptr<StreamLog>>& logs) {
 }
 
 struct Window {
-    std::vector<double> step_ms, gap_us, period_ms, host_us;
+    std::vector<double> step_ms, gap_us, period_ms, host_us, plan_us;
     int64_t graphs = 0, steps = 0;
 };
 
@@ -35,11 +35,26 @@ Window window_of(const std::vector<StepRecord>& records) {
         w.graphs += r.graph ? 1 : 0;
         w.step_ms.push_back(static_cast<double>(r.end_ns - r.begin_ns) * 1e-6);
         w.host_us.push_back(static_cast<double>(r.host_ns) * 1e-3);
+        w.plan_us.push_back(static_cast<double>(r.plan_ns) * 1e-3);
         if (i == 0 || records[i - 1].step + 1 != r.step) continue;
         w.gap_us.push_back((static_cast<double>(r.begin_ns) - static_cast<double>(records[i - 1].end_ns)) * 1e-3);
         w.period_ms.push_back(static_cast<double>(r.begin_ns - records[i - 1].begin_ns) * 1e-6);
     }
     return w;
+}
+
+/// A row a step: launched and seen by the engine's clock, begin and end by the device's, host time, the scheduler's part of it,
+/// predicted; all in us.
+boost::json::array raw_rows(const std::vector<StepRecord>& records) {
+    boost::json::array rows;
+    const auto us = [](uint64_t ns, uint64_t from) { return (static_cast<double>(ns) - static_cast<double>(from)) * 1e-3; };
+    for (const StepRecord& r : records) {
+        const StepRecord& first = records.front();
+        rows.push_back(boost::json::array{r.step, us(r.launched_ns, first.launched_ns), us(r.seen_ns, first.launched_ns),
+                                          us(r.begin_ns, first.begin_ns), us(r.end_ns, first.begin_ns), us(r.host_ns, 0),
+                                          us(r.plan_ns, 0), r.predicted_ms * 1e3});
+    }
+    return rows;
 }
 
 boost::json::object measure(Host& host, const BenchOptions& options, int batch) {
@@ -51,17 +66,18 @@ boost::json::object measure(Host& host, const BenchOptions& options, int batch) 
     }
     const int64_t begin = steady_ns();
     constexpr int64_t kLongestNs = 90'000'000'000;
-    size_t seen = 0;
-    double cpu_begin = 0;
-    int64_t wall_begin = 0;
-    while (seen < static_cast<size_t>(options.steps) && steady_ns() - begin < kLongestNs) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        seen = decode_records(host.engine(), batch).size();
-        if (seen > 8 && wall_begin == 0) {
-            cpu_begin = process_cpu_seconds();
-            wall_begin = steady_ns();
+    // The recorder is looked at once, at the end: its copy would be most of the processor time that is measured.
+    const auto wait_for = [&](const StreamLog& log, int64_t tokens) {
+        while (log.num_tokens.load() < tokens && !log.done.load() && steady_ns() - begin < kLongestNs) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
-    }
+    };
+    for (const auto& log : logs) wait_for(*log, 1);
+    const int64_t from = logs.front()->num_tokens.load() + 8;
+    wait_for(*logs.front(), from);
+    const double cpu_begin = process_cpu_seconds();
+    const int64_t wall_begin = steady_ns();
+    wait_for(*logs.front(), from + options.steps);
     const double cpu = process_cpu_seconds() - cpu_begin;
     const double wall = static_cast<double>(steady_ns() - wall_begin) * 1e-9;
     std::vector<StepRecord> records = decode_records(host.engine(), batch);
@@ -79,17 +95,19 @@ boost::json::object measure(Host& host, const BenchOptions& options, int batch) 
     out["gap_us_p99"] = rank_of(w.gap_us, 0.99);
     out["host_us_a_step_median"] = rank_of(w.host_us, 0.5);
     out["host_us_a_step_p99"] = rank_of(w.host_us, 0.99);
-    out["process_cpu_share"] = wall > 0 && wall_begin != 0 ? cpu / wall : 0;
+    out["plan_us_a_step_median"] = rank_of(w.plan_us, 0.5);
+    out["process_cpu_share"] = wall > 0 ? cpu / wall : 0;
     const double period = rank_of(w.period_ms, 0.5);
     out["tokens_per_second"] = period > 0 ? batch * 1000.0 / period : 0;
     out["graph_share"] = w.steps > 0 ? static_cast<double>(w.graphs) / static_cast<double>(w.steps) : 0;
+    if (options.records) out["records"] = raw_rows(records);
     for (const auto& log : logs) {
         if (!log->error.empty()) out["error"] = log->error;
     }
-    std::printf("decode B=%d ctx %d: step %.3f ms, period %.3f ms, gap %.1f us (p99 %.1f), host %.1f us, cpu %.2f, %.0f tok/s, "
+    std::printf("decode B=%d ctx %d: step %.3f ms, period %.3f ms, gap %.1f us (p99 %.1f), host %.1f us (plan %.1f), cpu %.2f, %.0f tok/s, "
                 "graphs %.3f\n",
                 batch, options.context, rank_of(w.step_ms, 0.5), period, rank_of(w.gap_us, 0.5), rank_of(w.gap_us, 0.99),
-                rank_of(w.host_us, 0.5), wall > 0 ? cpu / wall : 0, period > 0 ? batch * 1000.0 / period : 0,
+                rank_of(w.host_us, 0.5), rank_of(w.plan_us, 0.5), wall > 0 ? cpu / wall : 0, period > 0 ? batch * 1000.0 / period : 0,
                 w.steps > 0 ? static_cast<double>(w.graphs) / static_cast<double>(w.steps) : 0);
     std::fflush(stdout);
     return out;
@@ -112,6 +130,13 @@ boost::json::object run_decode(const BenchOptions& options) {
     out["plan_weights"] = plan.weights;
     out["plan_kv"] = plan.kv;
     out["plan_workspaces"] = plan.workspaces;
+    out["plan_graphs"] = plan.graphs;
+    out["plan_inputs"] = plan.inputs;
+    out["plan_total"] = plan.total();
+    out["memory_used"] = plan.used;
+    const double over = plan.total() > 0 ? static_cast<double>(plan.used) / static_cast<double>(plan.total()) - 1 : 0;
+    std::printf("memory: planned %.1f MiB, used %.1f MiB, %+.2f %%\n", static_cast<double>(plan.total()) / (1 << 20),
+                static_cast<double>(plan.used) / (1 << 20), 100 * over);
     std::printf("loaded in %.2f s on %s\n", host.load_seconds(), host.engine().model().device.c_str());
     std::fflush(stdout);
     boost::json::array batches;

@@ -16,10 +16,12 @@ struct BenchOptions {
     std::vector<int> batches{1, 8, 64, 256};
     int context = 1024;              ///< prompt tokens of a decoding stream
     int steps = 128;                 ///< decode steps measured
-    int insert_tokens = 8192;
+    std::vector<int> inserts{8192};
+    std::vector<int> chunks;         ///< fixed chunks to insert by, for comparison
     std::vector<int> streams{1, 16};
     std::vector<double> itl_ms{10, 15, 25};
     int max_running = 256;
+    bool records = false;            ///< every step measured goes into the JSON
 };
 
 /// Teacher-forced and free greedy decoding against float32 transformers.
@@ -28,7 +30,7 @@ boost::json::object run_truth(const BenchOptions& options);
 boost::json::object run_equal(const BenchOptions& options);
 /// Decode steps at several batch sizes: device time, gap between steps, host time, graph coverage.
 boost::json::object run_decode(const BenchOptions& options);
-/// One long prompt into running streams: largest gap and its time to first token against an unsplit prefill.
+/// One long prompt into running streams: largest gap and its time to first token against an unsplit prefill. Then a burst of them.
 boost::json::object run_insert(const BenchOptions& options);
 
 }  // namespace takt::bench

@@ -65,6 +65,7 @@ struct StepRecord {
     uint64_t launched_ns = 0, begin_ns = 0, end_ns = 0, seen_ns = 0;   ///< engine clock, device clock twice, engine clock
     int32_t num_decode_rows = 0, num_prefill_rows = 0, padded_rows = 0, num_samples = 0;
     uint64_t host_ns = 0;                                              ///< planning, staging and launching it
+    uint64_t plan_ns = 0;                                              ///< of that the scheduler's part
     double predicted_ms = 0, budget_ms = 0;
     bool graph = false;
     int32_t num_running = 0, num_waiting = 0, num_preempted = 0;
@@ -79,6 +80,8 @@ struct MemoryPlan {
     int64_t weights = 0, kv = 0, workspaces = 0, graphs = 0, inputs = 0;
     int64_t budget = 0;             ///< what may be taken
     int64_t num_blocks = 0, block_bytes = 0, block_tokens = 0;
+    int64_t free_before = 0;        ///< of the device when the plan was made
+    int64_t used = 0;               ///< less what was free when the engine was ready; 0 before
     bool fits = false;
     std::string note;               ///< e.g. why the KV was cut, or what is lacking
     [[nodiscard]] int64_t total() const { return weights + kv + workspaces + graphs + inputs; }

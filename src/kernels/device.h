@@ -186,6 +186,11 @@ public:
     [[nodiscard]] virtual size_t linear_bytes(std::span<const HostTensor> parts, LinearKind kind) const;
     /// The same of make_embedding.
     [[nodiscard]] virtual size_t embedding_bytes(const HostTensor& table, bool has_tied_head) const;
+    /// Device memory that the linear layers of a model take beside their weights, from the widest input and output of any of them but the
+    /// head: for the memory plan.
+    [[nodiscard]] virtual size_t linear_scratch_bytes(int64_t widest_in, int64_t widest_out) const;
+    /// About what one recorded step takes of the device's memory.
+    [[nodiscard]] virtual size_t graph_bytes() const { return 0; }
     /// A float vector (norm weight, bias) as float32 device memory, `cols` elements.
     virtual Result<Buffer> make_vector(const HostTensor& vector) = 0;
 
@@ -204,6 +209,8 @@ inline size_t Device::linear_bytes(std::span<const HostTensor> parts, LinearKind
     for (const HostTensor& part : parts) total += static_cast<size_t>(part.rows * ((part.cols + 63) / 64 * 64)) * 2;
     return total;
 }
+
+inline size_t Device::linear_scratch_bytes(int64_t, int64_t) const { return 0; }
 
 inline size_t Device::embedding_bytes(const HostTensor& table, bool has_tied_head) const {
     return has_tied_head ? 0 : linear_bytes({&table, 1}, LinearKind::stacked);

@@ -64,7 +64,10 @@ LlamaModel::Sizes LlamaModel::sizes(const StepCapacity& capacity, const KvLayout
 
 size_t LlamaModel::workspace_bytes(const StepCapacity& capacity, const KvLayout& kv) const {
     const Sizes s = sizes(capacity, kv);
-    return s.hidden + s.q + s.attention + s.mlp + s.logits + s.partials + s.sample;
+    const int64_t heads = int64_t{config_.num_heads} * config_.head_dim, kv_heads = int64_t{config_.num_kv_heads} * config_.head_dim;
+    const int64_t widest_in = std::max({int64_t{config_.hidden}, heads, int64_t{config_.ffn}});
+    const int64_t widest_out = std::max({int64_t{config_.hidden}, heads + 2 * kv_heads, 2 * int64_t{config_.ffn}});
+    return device_.linear_scratch_bytes(widest_in, widest_out) + s.hidden + s.q + s.attention + s.mlp + s.logits + s.partials + s.sample;
 }
 
 int32_t LlamaModel::max_work(const StepCapacity& capacity, const KvLayout& kv, int32_t max_context) const {

@@ -77,7 +77,7 @@ bool EngineCore::calibrate_costs(double seconds) {
 
 const RequestState& EngineCore::request(RequestId id) const { return *requests_.at(id); }
 
-std::span<const int32_t> EngineCore::block_table(RequestId id) const { return scheduler_->block_table(id); }
+std::span<const int32_t> EngineCore::block_table(RequestId, int32_t slot) const { return kv_->table(slot); }
 
 SubmitOutcome EngineCore::submit(PreparedRequest prepared, std::function<void(RequestId)> on_resume) {
     SubmitOutcome out;
@@ -216,7 +216,7 @@ std::optional<uint64_t> EngineCore::next_wake_ns() const {
 
 std::optional<uint64_t> EngineCore::predicted_end_ns() const {
     if (inflight_.empty()) return std::nullopt;
-    return inflight_.front()->predicted_end_ns;
+    return earliest_end_ns(*inflight_.front());
 }
 
 HealthSnapshot EngineCore::health(uint64_t now_ns) const {

@@ -34,6 +34,7 @@
 #include "runtime/clock.h"
 #include "runtime/cost_model.h"
 #include "runtime/delivery_queue.h"
+#include "runtime/end_forecast.h"
 #include "runtime/engine_metrics.h"
 #include "runtime/event.h"
 #include "runtime/flight_recorder.h"
@@ -99,7 +100,7 @@ public:
     bool pump();
     /// When pump could next do something of itself (deadline, late planning), if known.
     [[nodiscard]] std::optional<uint64_t> next_wake_ns() const;
-    /// A step is in flight: predicted end of the oldest.
+    /// A step is in flight: the earliest that the oldest is expected to end.
     [[nodiscard]] std::optional<uint64_t> predicted_end_ns() const;
     [[nodiscard]] uint64_t expected_step_ns() const { return expected_ns_.load(); }   // of the last launched one
     [[nodiscard]] bool idle() const { return requests_.empty() && inflight_.empty(); }
@@ -137,14 +138,14 @@ public:
 
     // StepSources
     [[nodiscard]] const RequestState& request(RequestId id) const override;
-    [[nodiscard]] std::span<const int32_t> block_table(RequestId id) const override;
+    [[nodiscard]] std::span<const int32_t> block_table(RequestId id, int32_t slot) const override;
 
 private:
     struct InFlight {
         StepPlan plan;
         Ticket ticket;
         uint64_t launched_ns = 0;
-        uint64_t host_ns = 0;
+        uint64_t host_ns = 0, plan_ns = 0;
         uint64_t predicted_end_ns = 0;
         int32_t num_late = 0;              // gaps that its tokens ended
         uint64_t late_ns = 0, latest_ns = 0;
@@ -153,6 +154,7 @@ private:
 
     EngineCore(const EngineParts& parts, CoreOptions options);
     bool try_launch();
+    [[nodiscard]] uint64_t earliest_end_ns(const InFlight& step) const;
     [[nodiscard]] uint64_t plan_due_ns() const;
     void launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns);
     void await_front();
@@ -186,6 +188,7 @@ private:
     bool dirty_ = true;                    // something changed since the last empty plan
     bool failed_ = false;
     double host_ns_ = 100'000;             // EMA: plan + stage + launch
+    EndForecast forecast_;
     StepOutcome outcome_;                  // reused
     const char* failure_ = "";
     struct Freeing {

@@ -15,9 +15,14 @@ StepMode mode_of(const StepFeatures& f) {
 
 }  // namespace
 
+uint64_t EngineCore::earliest_end_ns(const InFlight& step) const {
+    const uint64_t early = forecast_.early_ns(step.plan.features.prefill_segments > 0);
+    return step.predicted_end_ns > early ? step.predicted_end_ns - early : 0;
+}
+
 uint64_t EngineCore::plan_due_ns() const {
     const uint64_t lead = static_cast<uint64_t>(host_ns_) + options_.wake_margin_ns;
-    const uint64_t end = inflight_.back()->predicted_end_ns;
+    const uint64_t end = earliest_end_ns(*inflight_.back());
     return end > lead ? end - lead : 0;
 }
 
@@ -35,6 +40,7 @@ bool EngineCore::try_launch() {
     }
     const uint64_t start = inflight_.empty() ? now : std::max(now, inflight_.back()->predicted_end_ns);
     scheduler_->plan(start, step->plan);
+    const uint64_t planned = parts_.clock->now_ns();
     for (RequestId id : step->plan.preempted) {
         metrics_.preemptions.fetch_add(1, std::memory_order_relaxed);
         ++requests_.at(id)->num_preemptions;
@@ -52,6 +58,7 @@ bool EngineCore::try_launch() {
     const Status status = runner_->launch(step->plan, *this, step->ticket);
     if (!status) fail_device(status.message);
     step->launched_ns = now;
+    step->plan_ns = planned - now;
     step->predicted_end_ns = start + step->plan.predicted_ns;
     launched(std::move(step), now);
     return true;
@@ -127,6 +134,8 @@ void EngineCore::apply(InFlight& step, uint64_t now_ns) {
         const bool finished = !requests_.contains(segment.request);
         outcome.sampled.push_back({segment.request, finished});
     }
+    forecast_.observe(step.plan.features.prefill_segments > 0, step.plan.predicted_ns, outcome.device_ns,
+                      outcome.device_ns != 0 ? header.end_ns : 0, now_ns);
     scheduler_->apply(outcome, now_ns);
     metrics_.set_cost(cost_->snapshot());
     if (!failed_) record(step, now_ns, outcome.device_ns);
@@ -140,7 +149,7 @@ void EngineCore::apply(InFlight& step, uint64_t now_ns) {
     inflight_since_ns_.store(inflight_.empty() || failed_ ? 0 : now_ns);
     if (!inflight_.empty()) {
         // The next step was predicted to begin where this one was predicted to end: now it is known.
-        inflight_.front()->predicted_end_ns = now_ns + inflight_.front()->plan.predicted_ns;
+        inflight_.front()->predicted_end_ns = forecast_.last_end_ns() + inflight_.front()->plan.predicted_ns;
         await_front();
     }
     update_gauges();
@@ -166,6 +175,7 @@ void EngineCore::record(const InFlight& step, uint64_t now_ns, uint64_t device_n
     r.end_ns = header.end_ns;
     r.seen_ns = now_ns;
     r.host_ns = step.host_ns;
+    r.plan_ns = step.plan_ns;
     r.num_decode_rows = f.decode_rows;
     r.num_prefill_rows = f.rows - f.decode_rows;
     r.padded_rows = f.padded_rows;

@@ -124,9 +124,9 @@ int32_t ForwardRunner::padded_rows(int32_t rows) const {
     return *at;
 }
 
-int32_t ForwardRunner::padded_samples(int32_t samples) const {
+int32_t ForwardRunner::padded_samples(const RunnerOptions& options, int32_t samples) {
     if (samples == 0) return 0;
-    return std::min(static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(samples))), options_.max_running);
+    return std::min(static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(samples))), options.max_running);
 }
 
 Status ForwardRunner::launch(const StepPlan& plan, const StepSources& sources, Ticket& ticket) {
@@ -140,7 +140,7 @@ Status ForwardRunner::launch(const StepPlan& plan, const StepSources& sources, T
         const bool last = i + 1 == launches_.size();
         // Penalty counts are kept by the sampling operation: rows that add to them need it even where nothing is sampled.
         const int32_t samples = std::max(rows.num_samples, adds_counts(plan, rows, sources) ? 1 : 0);
-        const GraphKey key{padded_rows(rows.num_rows), padded_samples(samples), plan.greedy, i == 0, last};
+        const GraphKey key{padded_rows(rows.num_rows), padded_samples(options_, samples), plan.greedy, i == 0, last};
         status = staging_->stage(*stream_, model_, plan, rows, sources, StepShape{key.rows, key.samples, key.greedy},
                                  ticket.result_index);
         bool replayed = false;
@@ -151,18 +151,26 @@ Status ForwardRunner::launch(const StepPlan& plan, const StepSources& sources, T
     return status;
 }
 
-Status ForwardRunner::prepare_graphs() {
+std::vector<GraphKey> ForwardRunner::shapes(const RunnerOptions& o) {
+    std::vector<GraphKey> all;
     std::vector<int32_t> sample_counts{0};
-    while (sample_counts.back() < options_.max_running) sample_counts.push_back(padded_samples(sample_counts.back() + 1));
-    for (int32_t rows : options_.row_ladder) {
+    while (sample_counts.back() < o.max_running) sample_counts.push_back(padded_samples(o, sample_counts.back() + 1));
+    for (int32_t rows : o.row_ladder) {
         for (size_t i = 0; i < sample_counts.size(); ++i) {
             // A smaller count of samples in these rows may be padded beyond them.
             if (i > 0 && sample_counts[i - 1] >= rows) break;
             for (const bool greedy : {true, false}) {
                 if (!greedy && i == 0) continue;   // nothing is sampled: its plan is greedy
-                if (Status s = graphs_->prepare(*stream_, GraphKey{rows, sample_counts[i], greedy, true, true}); !s) return s;
+                all.push_back(GraphKey{rows, sample_counts[i], greedy, true, true});
             }
         }
+    }
+    return all;
+}
+
+Status ForwardRunner::prepare_graphs() {
+    for (const GraphKey& key : shapes(options_)) {
+        if (Status s = graphs_->prepare(*stream_, key); !s) return s;
     }
     return {};
 }

@@ -55,6 +55,8 @@ public:
 
     /// Pinned input buffers: one a launch that may be in flight.
     static int32_t num_inputs(const RunnerOptions& options);
+    /// Every shape that one launch can have: what prepare_graphs records.
+    static std::vector<GraphKey> shapes(const RunnerOptions& options);
     /// Bytes that `create` would take beside weights and KV, for the memory plan.
     static StepCapacity capacity_of(const Device& device, const Model& model, const RunnerOptions& options);
 
@@ -63,7 +65,7 @@ private:
         : device_(device), model_(model), options_(std::move(options)) {}
     Status allocate();
     [[nodiscard]] int32_t padded_rows(int32_t rows) const;
-    [[nodiscard]] int32_t padded_samples(int32_t samples) const;
+    [[nodiscard]] static int32_t padded_samples(const RunnerOptions& options, int32_t samples);
 
     Device& device_;
     Model& model_;

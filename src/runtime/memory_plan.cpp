@@ -15,11 +15,8 @@ int64_t smallest_pool(int32_t max_context, int32_t block_tokens) { return (max_c
 std::string mib(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 /// Asked before the weights are read: all that is free counts.
-int64_t budget_of(const Config& config, Device& device) {
+int64_t budget_of(const Config& config, const Device& device, int64_t free_bytes) {
     if (config.device.memory_budget_mib > 0) return config.device.memory_budget_mib << 20;
-    uint64_t free_bytes = 0;
-    uint64_t total_bytes = 0;
-    device.memory(&free_bytes, &total_bytes);
     const double otherwise = device.caps().kind == DeviceKind::cpu ? 0.25 : 0.9;
     return static_cast<int64_t>(static_cast<double>(free_bytes) * config.device.memory_fraction.value_or(otherwise));
 }
@@ -29,7 +26,13 @@ int64_t budget_of(const Config& config, Device& device) {
 MemoryPlan make_memory_plan(const Config& config, Device& device, const Model& model, int32_t max_context, RunnerOptions& options) {
     MemoryPlan plan;
     plan.weights = static_cast<int64_t>(model.weight_bytes());
-    plan.budget = budget_of(config, device);
+    uint64_t free_bytes = 0, total_bytes = 0;
+    device.memory(&free_bytes, &total_bytes);
+    plan.free_before = static_cast<int64_t>(free_bytes);
+    plan.budget = budget_of(config, device, plan.free_before);
+    if (options.graphs) {
+        plan.graphs = static_cast<int64_t>(ForwardRunner::shapes(options).size() * device.graph_bytes());
+    }
     const StepCapacity capacity = ForwardRunner::capacity_of(device, model, options);
     const KvLayout kv = model.kv_layout(options.kv_type, options.block_tokens, 1);
     plan.workspaces = static_cast<int64_t>(model.workspace_bytes(capacity, kv));

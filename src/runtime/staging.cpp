@@ -10,6 +10,7 @@
 namespace takt {
 namespace {
 
+constexpr size_t kLineBytes = 64;
 constexpr int32_t kTableAlign = 8;   // block tables are padded with the dummy block to a multiple of this
 
 int32_t round_up(int32_t n, int32_t unit) { return (n + unit - 1) / unit * unit; }
@@ -66,6 +67,8 @@ Result<Staging> Staging::create(Device& device, const StepCapacity& capacity, in
     s.results_ = std::move(results).value();
     std::memset(s.results_.data(), 0, 2 * s.result_stride_);
     s.total_bytes_ = s.layout_.bytes() * (s.inputs_.size() + 1) + 2 * s.result_stride_;
+    s.known_.resize(static_cast<size_t>(capacity.max_samples));
+    s.tables_.reserve(static_cast<size_t>(capacity.max_segments));
     return s;
 }
 
@@ -77,14 +80,31 @@ const SampleResult* Staging::result_samples(int index) const {
     return reinterpret_cast<const SampleResult*>(&result_header(index) + 1);
 }
 
-void Staging::fill_sample(const StepView& v, const PlanSegment& segment, const RequestState& request, int32_t row) const {
+/// Everything that lies elsewhere is asked for here, in a loop whose turns do not wait for one another.
+void Staging::look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources) {
+    tables_.clear();
+    for (const LaunchRows::Run& run : launch.runs) {
+        const PlanSegment& segment = plan.segments[static_cast<size_t>(run.segment)];
+        const std::span<const int32_t> table = sources.block_table(segment.request, segment.slot);
+        tables_.push_back(table);
+        const auto* line = reinterpret_cast<const char*>(table.data());
+        for (size_t at = 0; at < table.size_bytes(); at += kLineBytes) __builtin_prefetch(line + at);
+        Known& known = known_[static_cast<size_t>(segment.slot)];
+        if (known.id == segment.request) continue;
+        const RequestState& request = sources.request(segment.request);
+        known = {segment.request, &request, request.sample};
+    }
+}
+
+void Staging::fill_sample(const StepView& v, const PlanSegment& segment, const Known& known, int32_t row) const {
     SampleInput& sample = v.samples[v.header->num_samples++];
-    sample = request.sample;
+    sample = known.sample;
     sample.row = row;
     sample.slot = segment.slot;
     sample.position = segment.token_begin + segment.num_rows;
     sample.bias_begin = v.header->num_biases;
-    for (const BiasInput& bias : request.biases) v.biases[v.header->num_biases++] = bias;
+    if (sample.num_biases == 0) return;
+    for (const BiasInput& bias : known.request->biases) v.biases[v.header->num_biases++] = bias;
 }
 
 void Staging::fill_updates(const StepView& v, const PlanSegment& segment, const LaunchRows::Run& run,
@@ -100,11 +120,10 @@ void Staging::fill_updates(const StepView& v, const PlanSegment& segment, const 
     }
 }
 
-void Staging::fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, const StepSources& sources,
+void Staging::fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, std::span<const int32_t> table,
                        int32_t& row, int32_t& num_block_ids) const {
     const PlanSegment& segment = plan.segments[static_cast<size_t>(run.segment)];
-    const RequestState& request = sources.request(segment.request);
-    const std::span<const int32_t> table = sources.block_table(segment.request);
+    const Known& known = known_[static_cast<size_t>(segment.slot)];
     const int32_t first = segment.token_begin + run.row_offset;
     const int32_t block_tokens = static_cast<int32_t>(plan.block_tokens);
     const int32_t num_blocks = (first + run.num_rows + block_tokens - 1) / block_tokens;
@@ -120,7 +139,7 @@ void Staging::fill_run(const StepView& v, const StepPlan& plan, const LaunchRows
 
     for (int32_t i = 0; i < run.num_rows; ++i) {
         const int32_t position = first + i;
-        const int32_t token = segment.is_decode ? ~segment.slot : request.tokens[static_cast<size_t>(position)];
+        const int32_t token = segment.is_decode ? ~segment.slot : known.request->tokens[static_cast<size_t>(position)];
         const int32_t kv_slot = table[static_cast<size_t>(position / block_tokens)] * block_tokens + position % block_tokens;
         v.rows[row + i] = RowInput{token, position, kv_slot, index};
     }
@@ -131,9 +150,9 @@ void Staging::fill_run(const StepView& v, const StepPlan& plan, const LaunchRows
         const int64_t rows = run.num_rows;
         v.header->prefill_pairs += rows * first + rows * (rows + 1) / 2;
     }
-    if (request.sample.uses_counts != 0 && !segment.is_decode) fill_updates(v, segment, run, request);
+    if (known.sample.uses_counts != 0 && !segment.is_decode) fill_updates(v, segment, run, *known.request);
     row += run.num_rows;
-    if (run.samples) fill_sample(v, segment, request, row - 1);
+    if (run.samples) fill_sample(v, segment, known, row - 1);
 }
 
 Status Staging::stage(Stream& stream, const Model& model, const StepPlan& plan, const LaunchRows& launch,
@@ -146,7 +165,8 @@ Status Staging::stage(Stream& stream, const Model& model, const StepPlan& plan, 
     v.header->step = plan.step;
     int32_t row = 0;
     int32_t num_block_ids = 0;
-    for (const LaunchRows::Run& run : launch.runs) fill_run(v, plan, run, sources, row, num_block_ids);
+    look_up(plan, launch, sources);
+    for (size_t i = 0; i < launch.runs.size(); ++i) fill_run(v, plan, launch.runs[i], tables_[i], row, num_block_ids);
     v.header->num_rows = row;
     for (int32_t i = row; i < shape.rows; ++i) v.rows[i] = RowInput{0, 0, kDummyBlock, -1};
     for (int32_t i = v.header->num_samples; i < shape.samples; ++i) v.samples[i] = SampleInput{};

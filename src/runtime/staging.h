@@ -19,7 +19,8 @@ class StepSources {
 public:
     virtual ~StepSources() = default;
     [[nodiscard]] virtual const RequestState& request(RequestId id) const = 0;
-    [[nodiscard]] virtual std::span<const int32_t> block_table(RequestId id) const = 0;
+    /// `slot`: the one that the plan gives the request.
+    [[nodiscard]] virtual std::span<const int32_t> block_table(RequestId id, int32_t slot) const = 0;
 };
 
 /// The rows of one launch: runs of a plan's segments. A plan within the ladder is one launch; a larger one is several.
@@ -59,9 +60,16 @@ public:
 
 private:
     Staging() : layout_(StepCapacity{}) {}
-    void fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, const StepSources& sources,
-                  int32_t& row, int32_t& num_block_ids) const;
-    void fill_sample(const StepView& v, const PlanSegment& segment, const RequestState& request, int32_t row) const;
+    /// What a decode row needs of its request, kept by slot: a request's state is spread over memory that is cold by the next step.
+    struct Known {
+        RequestId id = 0;
+        const RequestState* request = nullptr;
+        SampleInput sample;
+    };
+    void look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources);
+    void fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, std::span<const int32_t> table, int32_t& row,
+                  int32_t& num_block_ids) const;
+    void fill_sample(const StepView& v, const PlanSegment& segment, const Known& known, int32_t row) const;
     void fill_updates(const StepView& v, const PlanSegment& segment, const LaunchRows::Run& run,
                       const RequestState& request) const;
 
@@ -69,6 +77,8 @@ private:
     std::vector<Buffer> inputs_;   // pinned ring
     Buffer device_input_;
     Buffer results_;               // pinned, two blocks
+    std::vector<Known> known_;     // [max_samples]: the request last seen in each slot
+    std::vector<std::span<const int32_t>> tables_;   // of the launch at hand, one a run
     size_t result_stride_ = 0;
     size_t total_bytes_ = 0;
     size_t next_input_ = 0;

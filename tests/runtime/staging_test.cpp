@@ -49,7 +49,7 @@ public:
         return *(requests_[id] = std::move(state));
     }
     [[nodiscard]] const RequestState& request(RequestId id) const override { return *requests_.at(id); }
-    [[nodiscard]] std::span<const int32_t> block_table(RequestId id) const override { return tables_.at(id); }
+    [[nodiscard]] std::span<const int32_t> block_table(RequestId id, int32_t) const override { return tables_.at(id); }
 
 private:
     Tokenizer tokenizer_;

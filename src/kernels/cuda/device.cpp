@@ -18,6 +18,7 @@ namespace {
 
 constexpr int32_t kMaxRows = 2048;      // beyond it a step's time is linear in its rows
 constexpr size_t kHostAlignment = 64;
+constexpr size_t kGraphBytes = size_t{128} << 10;   // of a step of 28 layers
 constexpr int kTunedCandidates = 6;     // of the library's, timed once a shape; the first few hold the best
 // Roofline guesses for a cold cost model: shares of the data sheet's rates that whole steps have reached.
 constexpr double kReadShare = 0.85;
@@ -191,6 +192,12 @@ Result<Buffer> CudaDevice::make_vector(const HostTensor& vector) {
     if (e != cudaSuccess) return Error{"a vector: " + words(e)};
     return buffer;
 }
+
+size_t CudaDevice::linear_scratch_bytes(int64_t widest_in, int64_t widest_out) const {
+    return LinearContext::scratch_bytes(kMaxRows, widest_in, widest_out);
+}
+
+size_t CudaDevice::graph_bytes() const { return kGraphBytes; }
 
 CudaStream* CudaDevice::find_stream(uint32_t id) const {
     const auto at = std::find_if(streams_.begin(), streams_.end(), [id](const CudaStream* s) { return s->id() == id; });

@@ -33,6 +33,8 @@ public:
     Result<std::unique_ptr<Linear>> make_linear(std::span<const HostTensor> parts, LinearKind kind) override;
     Result<std::unique_ptr<Embedding>> make_embedding(const HostTensor& table, const Linear* tied_head) override;
     Result<Buffer> make_vector(const HostTensor& vector) override;
+    [[nodiscard]] size_t linear_scratch_bytes(int64_t widest_in, int64_t widest_out) const override;
+    [[nodiscard]] size_t graph_bytes() const override;
     /// Nothing to run by hand: events are looked at by Stream::completed.
     bool poll(int) override { return false; }
     bool set_wakeup(void (*)(void*), void*) override { return false; }

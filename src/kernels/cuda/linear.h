@@ -41,6 +41,8 @@ public:
     [[nodiscard]] __nv_bfloat16* wide() const { return wide_; }       // [chunk_rows][widest out but heads]
     [[nodiscard]] LtGemm* gemm() const { return gemm_.get(); }
 
+    /// What `reserve` will have taken once layers of these widths are loaded.
+    static size_t scratch_bytes(int32_t max_rows, int64_t widest_in, int64_t widest_out);
     /// Makes the scratch large enough for a layer of this shape.
     Status reserve(int64_t out_features, int64_t in_features, LinearKind kind);
     /// A tensor map over [rows][cols] bf16 with `stride` elements a row: boxes of 64 columns x `box_rows` x

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/ops_launch.h"
+#include "kernels/cuda/ops_ptx.cuh"
 #include "kernels/cuda/small_kernels.h"
 
 namespace takt::cuda {
@@ -57,9 +58,11 @@ struct FetchState {
     uint32_t arrived;   // blocks of this launch that are done
 };
 
-/// A thread a unit of 16 bytes, so that all loads are in flight at once.
+/// A thread a unit of 16 bytes, so that all loads are in flight at once. What comes next is let start at once: it is a stamp, which
+/// waits for this grid's end, and itself lets nothing start early, so that whoever reads the step's input comes after both.
 __global__ void __launch_bounds__(kThreads) fetch_kernel(FetchState* state, const uint8_t* slots) {
     __shared__ FetchHeader header;
+    dependents_may_launch();
     const uint32_t turn = __ldcg(&state->turn);
     const uint8_t* slot = slots + (turn % 2) * kFetchSlotBytes;
     const auto* units = reinterpret_cast<const uint4*>(slot + kFetchHeaderBytes);
@@ -96,6 +99,7 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(FetchState* state, cons
 }
 
 __global__ void stamp_kernel(uint64_t* base, const int32_t* index, uint64_t stride) {
+    wait_for_predecessors();
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     base[(index != nullptr ? static_cast<uint64_t>(*index) : 0) * stride] = now;
@@ -134,7 +138,7 @@ Status run_fetch(cudaStream_t stream, void* state, const uint8_t* slots) {
 }
 
 Status run_stamp(cudaStream_t stream, uint64_t* base, const int32_t* index, size_t stride) {
-    return launch_kernel(stream, dim3(1), dim3(1), 0, Edge::full, stamp_kernel, base, index,
+    return launch_kernel(stream, dim3(1), dim3(1), 0, Edge::programmatic, stamp_kernel, base, index,
                          static_cast<uint64_t>(stride));
 }
 

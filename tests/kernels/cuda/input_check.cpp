@@ -15,6 +15,7 @@ struct Case {
     RopeStyle rope;
     int block_tokens = 16;
     NormStyle style = NormStyle::plain;
+    int position = 37;   // of the first row
 };
 
 struct Inputs {
@@ -86,7 +87,7 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
                     c.block_tokens,
                     0};
     const auto& context = deterministic ? bench.deterministic : bench.context;
-    StepBuilder step(layout, {{37, 1}, {5, c.rows - 1}}, c.heads, 0, false, context->num_sms(), random, 2);
+    StepBuilder step(layout, {{c.position, 1}, {5, c.rows - 1}}, c.heads, 0, false, context->num_sms(), random, 2);
     const Inputs in = make_inputs(c, step.padded_rows(), random);
     const int out = (c.heads + 2 * c.kv_heads) * c.head_dim;
     const std::vector<HostTensor> parts = {{in.weight.data(), DType::bf16, out, c.hidden}};
@@ -124,7 +125,7 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     int64_t written = 0;
     for (const T& v : got_cache) written += std::isnan(value_of(v)) ? 0 : 1;
     for (int r = 0; r<c.rows; r += c.rows> 12 ? 5 : 1) {
-        const int segment = r == 0 ? 0 : 1, position = r == 0 ? 37 : 5 + r - 1;
+        const int segment = r == 0 ? 0 : 1, position = r == 0 ? c.position : 5 + r - 1;
         const auto y = reference_row(c, in, r, position);
         for (int i = 0; i < c.heads * c.head_dim; ++i) {
             queries.add(value_of(got_q[static_cast<size_t>(r * c.heads * c.head_dim + i)]), y[static_cast<size_t>(i)]);
@@ -193,6 +194,8 @@ void check_attention_input(Bench& bench) {
         {1152, 4, 1, 256, 5, false, true, RopeStyle::half, 16, NormStyle::one_plus},
         {2048, 16, 2, 128, 21, true, false, RopeStyle::half},
         {200, 4, 2, 96, 6, true, false, RopeStyle::none},
+        {2048, 16, 2, 128, 3, true, false, RopeStyle::half, 16, NormStyle::plain, 131069},
+        {640, 8, 2, 80, 12, false, false, RopeStyle::interleaved, 32, NormStyle::plain, 131071},
     };
     int index = 0;
     for (const Case& c : cases) {

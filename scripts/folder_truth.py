@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Writes what float32 transformers make of a Hugging Face folder, for `step_bench --truth`: greedy ids, margins, log-probabilities.
+
+One JSON object a line: `prompt_ids` (drawn), `f32_ids`, `f32_margins` (largest logit less second largest), `f32_logprobs` (of the
+chosen). Runs on the GPU where torch sees one. Needs torch and transformers.
+
+  scripts/folder_truth.py FOLDER OUT.jsonl --prompts 8 --tokens 64
+"""
+
+import argparse
+import json
+import random
+
+import torch
+from transformers import AutoModelForCausalLM
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("out")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=64, help="generated after each prompt")
+    parser.add_argument("--longest", type=int, default=600, help="prompt lengths go up to this")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32, attn_implementation="eager").to(device).eval()
+    draw = random.Random(7)
+    with open(options.out, "w") as out, torch.inference_mode():
+        for i in range(options.prompts):
+            length = 1 + options.longest * i // max(options.prompts - 1, 1)
+            prompt = [draw.randrange(256, model.config.vocab_size - 8) for _ in range(length)]
+            ids, margins, logprobs = [], [], []
+            step = model(input_ids=torch.tensor([prompt], device=device), use_cache=True, logits_to_keep=1)
+            for _ in range(options.tokens):
+                logits = step.logits[0, -1].double()
+                top = torch.topk(logits, 2)
+                ids.append(int(top.indices[0]))
+                margins.append(float(top.values[0] - top.values[1]))
+                logprobs.append(float(top.values[0] - torch.logsumexp(logits, 0)))
+                step = model(input_ids=top.indices[:1].view(1, 1), past_key_values=step.past_key_values, use_cache=True)
+            out.write(json.dumps(dict(id=i, prompt_ids=prompt, f32_ids=ids, f32_margins=margins, f32_logprobs=logprobs)) + "\n")
+    print(f"{options.out}: {options.prompts} prompts, {options.tokens} tokens each, float32 on {device}")
+
+
+if __name__ == "__main__":
+    main()
