@@ -20,7 +20,7 @@ std::vector<std::string> settings(const BenchOptions& options, const std::vector
     set.push_back("scheduler.max_running=" + std::to_string(kMostStreams));
     set.push_back("kv.prefix_cache=false");
     set.push_back("log.flight_recorder_steps=65536");
-    set.push_back("model.max_context=" + std::to_string(std::max(longest, 24576) + 256));
+    set.push_back("model.max_context=" + std::to_string(std::max(longest + 256, 24576)));
     set.insert(set.end(), policy.begin(), policy.end());
     return set;
 }

@@ -183,3 +183,23 @@ TEST_CASE("the trim does not wind up while the floor or infeasibility decides") 
     for (int i = 0; i < 64; ++i) trim.step(true, false, false);
     CHECK_FALSE(trim.infeasible());
 }
+
+TEST_CASE("a shape filled in part is taken where it does more rows in its time than the full one below it") {
+    const CostModel cost(ladder(), false, roofline());
+    const auto bound_of = [&](DecodeLoad decode, std::vector<PrefillNeed> needs, int32_t rows) {
+        return cost.bound_ns(mixed_features(cost, decode, needs, rows));
+    };
+    // Deep in a document, beside decode rows that cost 5 ms: the fixed part is paid over more rows.
+    const DecodeLoad costly{1, 5'000'000};
+    std::vector<PrefillNeed> deep{{2000, 1'000'000, 0}};
+    const uint64_t room = bound_of(costly, deep, 400);
+    REQUIRE(bound_of(costly, deep, 255) < room);
+    const RowChoice part = choose_rows(cost, costly, deep, {room, 512, 0});
+    CHECK(part.prefill_rows == 400);
+    // At the beginning of one, 400 rows in the shape of 512 cost what 511 do: the full shape below is the better buy.
+    const DecodeLoad cheap{1, 1000};
+    std::vector<PrefillNeed> shallow{{2000, 0, 0}};
+    const uint64_t less = bound_of(cheap, shallow, 400);
+    REQUIRE(less < bound_of(cheap, shallow, 511));
+    CHECK(choose_rows(cost, cheap, shallow, {less, 512, 0}).prefill_rows == 255);
+}

@@ -123,6 +123,7 @@ TEST_CASE("without a budget the fraction of what is free decides, and the plan c
     uint64_t free_bytes = 0, total_bytes = 0;
     f.device->memory(&free_bytes, &total_bytes);
     const MemoryPlan half = f.plan(0);
+    CHECK(half.free_before == static_cast<int64_t>(free_bytes));
     CHECK(half.budget == static_cast<int64_t>(static_cast<double>(free_bytes) * 0.5));
     f.config.device.memory_fraction.reset();
     CHECK(f.plan(0).budget == static_cast<int64_t>(static_cast<double>(free_bytes) * 0.9));

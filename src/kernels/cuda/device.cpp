@@ -18,7 +18,7 @@ namespace {
 
 constexpr int32_t kMaxRows = 2048;      // beyond it a step's time is linear in its rows
 constexpr size_t kHostAlignment = 64;
-constexpr size_t kGraphBytes = size_t{128} << 10;   // of a step of 28 layers
+constexpr size_t kGraphBytes = size_t{1200} << 10;   // of a step of 28 layers, as measured; fewer layers take less
 constexpr int kTunedCandidates = 6;     // of the library's, timed once a shape; the first few hold the best
 // Roofline guesses for a cold cost model: shares of the data sheet's rates that whole steps have reached.
 constexpr double kReadShare = 0.85;
@@ -155,8 +155,9 @@ const OpTable& CudaDevice::ops() const {
 
 std::vector<int32_t> CudaDevice::row_ladder(int32_t max_running, int32_t max_rows) const {
     std::vector<int32_t> ladder;
-    for (const int32_t rows : {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256}) ladder.push_back(rows);
-    for (int32_t rows = 384; rows <= max_rows; rows += 128) ladder.push_back(rows);
+    // Up to 512 in steps of a quarter at most: there lie the slices that gaps of 8 to 15 ms buy.
+    for (const int32_t rows : {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512}) ladder.push_back(rows);
+    for (int32_t rows = 640; rows <= max_rows; rows += 128) ladder.push_back(rows);
     ladder.push_back(max_running);
     ladder.push_back(max_rows);
     std::erase_if(ladder, [&](int32_t rows) { return rows > max_rows; });
