@@ -3,6 +3,8 @@
 // the slot buffer and to pinned memory at once.
 #include <cooperative_groups.h>
 
+#include <utility>
+
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/sample_select.cuh"
@@ -223,6 +225,7 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kSample
     __shared__ float values[kClusterBlocks];
     __shared__ int tokens[kClusterBlocks], finites[kClusterBlocks];
     const auto cluster = cooperative_groups::this_cluster();
+    auto started = cluster.barrier_arrive();
     dependents_may_launch();
     wait_for_predecessors();
     const int index = static_cast<int>(blockIdx.x) / kClusterBlocks, rank = static_cast<int>(cluster.block_rank());
@@ -235,11 +238,14 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kSample
         const int begin = static_cast<int>(static_cast<int64_t>(p.vocab) * rank / kClusterBlocks),
                   end = static_cast<int>(static_cast<int64_t>(p.vocab) * (rank + 1) / kClusterBlocks);
         const bool finite = raw_argmax(m, p.logits + index * p.vocab_stride, begin, end);
+        cluster.barrier_wait(std::move(started));   // the block that it writes to stands
         if (threadIdx.x == 0) {
             *cluster.map_shared_rank(&values[rank], 0) = m.value;
             *cluster.map_shared_rank(&tokens[rank], 0) = m.token;
             *cluster.map_shared_rank(&finites[rank], 0) = finite ? 1 : 0;
         }
+    } else {
+        cluster.barrier_wait(std::move(started));
     }
     cluster.sync();
     if (!real || rank != 0 || threadIdx.x != 0) return;

@@ -46,8 +46,8 @@ struct Cut {
     }
 };
 
-/// Largest value, lowest id; the result is valid in all threads.
-__device__ __forceinline__ void block_argmax(SelectMemory& m, float value, int token) {
+/// The warp's largest value and its lowest id, in all lanes.
+__device__ __forceinline__ void warp_argmax(float& value, int& token) {
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) {
         const float v = __shfl_xor_sync(0xffffffffu, value, o);
@@ -57,6 +57,11 @@ __device__ __forceinline__ void block_argmax(SelectMemory& m, float value, int t
             token = t;
         }
     }
+}
+
+/// Largest value, lowest id; the result is valid in all threads.
+__device__ __forceinline__ void block_argmax(SelectMemory& m, float value, int token) {
+    warp_argmax(value, token);
     __syncthreads();
     if (threadIdx.x % 32 == 0) {
         m.warp_value[threadIdx.x / 32] = value;
@@ -66,15 +71,7 @@ __device__ __forceinline__ void block_argmax(SelectMemory& m, float value, int t
     if (threadIdx.x < 32) {
         value = m.warp_value[threadIdx.x];
         token = m.warp_token[threadIdx.x];
-#pragma unroll
-        for (int o = 16; o > 0; o >>= 1) {
-            const float v = __shfl_xor_sync(0xffffffffu, value, o);
-            const int t = __shfl_xor_sync(0xffffffffu, token, o);
-            if (v > value || (v == value && t < token)) {
-                value = v;
-                token = t;
-            }
-        }
+        warp_argmax(value, token);
         if (threadIdx.x == 0) {
             m.value = value;
             m.token = token;
@@ -200,12 +197,8 @@ __device__ __forceinline__ void draw_token(SelectMemory& m, const float* values,
     int owner = 0;
     while (owner < 31 && before + m.warp_mass[owner] <= point) before += m.warp_mass[owner++];
     __syncthreads();
-    if (warp != owner) {
-        __syncthreads();
-        return;
-    }
     int last = -1;
-    const int end = min(vocab, (owner + 1) * run);
+    const int end = warp == owner ? min(vocab, (owner + 1) * run) : 0;   // the other warps find nothing to do
     for (int begin = owner * run; begin < end; begin += 32) {
         const int t = begin + lane;
         const bool kept = t < end && keeps(values[t], t);
@@ -224,7 +217,7 @@ __device__ __forceinline__ void draw_token(SelectMemory& m, const float* values,
         }
         before += __shfl_sync(0xffffffffu, sum, 31);
     }
-    if (lane == 0) m.token = last;
+    if (warp == owner && lane == 0) m.token = last;
     __syncthreads();
 }
 

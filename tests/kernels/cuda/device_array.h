@@ -40,7 +40,11 @@ public:
     DeviceArray(const DeviceArray&) = delete;
     DeviceArray& operator=(const DeviceArray&) = delete;
 
-    void poison() { require(cudaMemset(data_, 0xff, count_ * sizeof(T)), "poisoning"); }   // NaN in every float type
+    /// NaN in every float type. Done when it returns: no stream of a check waits for the default stream.
+    void poison() {
+        require(cudaMemset(data_, 0xff, count_ * sizeof(T)), "poisoning");
+        require(cudaDeviceSynchronize(), "poisoning");
+    }
     void set(const std::vector<T>& v) {
         require(cudaMemcpy(data_, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), "copying in");
     }
