@@ -22,24 +22,26 @@ std::vector<SegmentShape> decodes(int batch, int context) {
 std::vector<Scene> scenes() {
     std::vector<Scene> all;
     for (const auto& [batch, context] :
-         {std::pair{1, 1024}, {1, 8192}, {8, 1024}, {16, 1024}, {64, 1024}, {64, 4096}, {256, 1024}}) {
+         {std::pair{1, 1024}, {1, 8192}, {4, 1024}, {8, 1024}, {16, 1024}, {64, 1024}, {64, 4096}, {256, 1024}}) {
         all.push_back(
             {"decode batch " + std::to_string(batch) + " context " + std::to_string(context), decodes(batch, context)});
     }
-    for (const int rows : {96, 224}) {
+    for (const int rows : {16, 48, 96, 224, 480}) {
         Scene s{"mixed 32 decodes " + std::to_string(rows) + " rows at 4096", decodes(32, 1024)};
         s.segments.push_back({4096, rows});
         all.push_back(s);
     }
     all.push_back({"mixed base 32 decodes", decodes(32, 1024)});
+    for (const int rows : {16, 96}) all.push_back({"slice " + std::to_string(rows) + " rows at 4096", {{4096, rows}}});
     all.push_back({"prefill 2048", {{0, 2048}}});
     all.push_back({"prefill 8192", {{0, 8192}}});
+    all.push_back({"prefill 32768", {{0, 32768}}});
     return all;
 }
 
 void run_model(const ModelShape& shape, std::FILE* out, const std::string& only) {
     std::mt19937_64 random(7);
-    ModelBench bench(shape, 270000, 8192, random);
+    ModelBench bench(shape, 270000, 32768, random);
     const std::pair<Part, const char*> parts[] = {{Part::input, "input"},   {Part::attention, "attention"},
                                                   {Part::output, "output"}, {Part::mlp, "mlp"},
                                                   {Part::down, "down"},     {Part::head, "head"}};
@@ -51,7 +53,7 @@ void run_model(const ModelShape& shape, std::FILE* out, const std::string& only)
             kv_tokens += s.position_begin + s.num_rows;
             rows += s.num_rows;
         }
-        const int repeats = rows > 1000 ? 5 : 40;
+        const int repeats = rows > 10000 ? 3 : rows > 1000 ? 5 : 40;
         const ModelBench::Timing step = bench.time(scene.segments, Part::all, repeats);
         const double floor_ms = (bench.weight_bytes() + kv_tokens * bench.kv_bytes_a_token()) / 4.53e9;
         std::fprintf(

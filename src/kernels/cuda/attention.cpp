@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/ops_launch.h"
 
 namespace takt::cuda {
 namespace {
@@ -16,15 +17,6 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
         return e == cudaSuccess && result == cudaDriverEntryPointSuccess ? f : nullptr;
     }();
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-}
-
-bool has_warpgroups() {
-    static const bool has = [] {
-        int device = 0, major = 0;
-        return cudaGetDevice(&device) == cudaSuccess &&
-               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-    }();
-    return has;
 }
 
 /// The cache as [eight tokens][64-column chunk][token][column]; a box is one block of one head, 128-byte swizzled.

@@ -4,6 +4,8 @@
 // Query heads of one KV head fill the MMA's rows.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention_tile.cuh"
 
 namespace takt::cuda {
@@ -32,21 +34,21 @@ constexpr size_t decode_shared_bytes() {
 template <int kHeadDim>
 struct DecodeLoader {
     const AttentionArguments& a;
-    int item, num_items, tile = 0, tiles = 0, ids_begin = 0;
+    int item, num_items, blocks, tile = 0, tiles = 0, ids_begin = 0;
     int kv_begin = 0, kv_end = 0, fresh = 0;   // fresh: first position that this step writes
     const int32_t* table = nullptr;
     const uint8_t* head = nullptr;
     uint32_t places[2] = {0, 0};   // of lane i: where the halves of the warp's i-th tile from ids_begin on lie, in 16 bytes
 
-    __device__ __forceinline__ DecodeLoader(const AttentionArguments& arguments, int count)
-        : a(arguments), item(static_cast<int>(blockIdx.x)), num_items(count) {
+    __device__ __forceinline__ DecodeLoader(const AttentionArguments& arguments, int count, int num_blocks)
+        : a(arguments), item(static_cast<int>(blockIdx.x)), num_items(count), blocks(num_blocks) {
         enter();
     }
     [[nodiscard]] __device__ __forceinline__ bool done() const { return item >= num_items; }
     [[nodiscard]] __device__ __forceinline__ bool next_is_old() const { return kv_begin + tile * 16 + 16 <= fresh; }
     /// Goes to the next item that has a tile for this warp, from `item` on.
     __device__ __forceinline__ void enter() {
-        for (; item < num_items; item += static_cast<int>(gridDim.x)) {
+        for (; item < num_items; item += blocks) {
             const ItemView v = view_item(a, item);
             kv_begin = v.w.kv_begin;
             kv_end = v.w.kv_end;
@@ -99,17 +101,28 @@ struct DecodeLoader {
         }
         tile += kDecodeWarps;
         if (tile >= tiles) {
-            item += static_cast<int>(gridDim.x);
+            item += blocks;
             enter();
         }
     }
 };
 
+using DecodeScores = float[2][4];   // of 16 tokens
+
 template <class T, int kHeadDim>
-__device__ __forceinline__ void decode_tile(const AttentionArguments& a, const uint32_t (&q)[kHeadDim / 16][4], int token,
-                                            uint32_t stage, SoftmaxRows& rows, float (&out)[kHeadDim / 8][4]) {
-    float s[2][4] = {};
+__device__ __forceinline__ void decode_scores(const uint32_t (&q)[kHeadDim / 16][4], uint32_t stage, DecodeScores& s) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) s[n][c] = 0;
+    }
     score_16<T, kHeadDim>(s[0], s[1], q, stage);
+}
+
+/// Softmax of a tile's scores and its values' share of the sums.
+template <class T, int kHeadDim>
+__device__ __forceinline__ void decode_values(const AttentionArguments& a, DecodeScores& s, int token, uint32_t stage, SoftmaxRows& rows,
+                                              float (&out)[kHeadDim / 8][4]) {
     rows.step(a, s, token);
     if (__any_sync(0xffffffffu, rows.scale[0] != 1.0f || rows.scale[1] != 1.0f)) rows.shrink(out);
     const uint32_t p[4] = {pack_pair<T>(s[0][0], s[0][1]), pack_pair<T>(s[0][2], s[0][3]),
@@ -184,15 +197,62 @@ __device__ __forceinline__ void decode_finish(const AttentionArguments& a, const
     sync();
 }
 
+/// A warp's tiles of an item. kAhead: the next tile's scores are on their way while this one's softmax waits for itself; takes more
+/// registers.
+template <class T, int kHeadDim, bool kAhead>
+__device__ __forceinline__ void decode_tiles(const AttentionArguments& a, const ItemView& v, const uint32_t (&q)[kHeadDim / 16][4],
+                                             DecodeLoader<kHeadDim>& loader, uint8_t* ring, int& stage, SoftmaxRows& rows,
+                                             float (&out)[kHeadDim / 8][4]) {
+    constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim>::kStageBytes;
+    const int warp = static_cast<int>(threadIdx.x) / 32, tiles = (v.w.kv_end - v.w.kv_begin + 15) / 16;
+    DecodeScores scores, next_scores;
+    const auto ready = [&](auto pending) {
+        copy_async_wait<decltype(pending)::value>();
+        __syncwarp();
+    };
+    if (kAhead && warp < tiles) {
+        ready(std::integral_constant<int, kStages - 1>{});
+        decode_scores<T, kHeadDim>(q, shared_address(ring + stage * kStageBytes), scores);
+    }
+    for (int tile = warp; tile < tiles; tile += kDecodeWarps) {
+        const int next_stage = stage + 1 == kStages ? 0 : stage + 1;
+        if constexpr (kAhead) {
+            if (tile + kDecodeWarps < tiles) {
+                ready(std::integral_constant<int, kStages - 2>{});
+                decode_scores<T, kHeadDim>(q, shared_address(ring + next_stage * kStageBytes), next_scores);
+            }
+        } else {
+            ready(std::integral_constant<int, kStages - 1>{});
+            decode_scores<T, kHeadDim>(q, shared_address(ring + stage * kStageBytes), scores);
+        }
+        decode_values<T, kHeadDim>(a, scores, v.w.kv_begin + tile * 16, shared_address(ring + stage * kStageBytes), rows, out);
+        __syncwarp();
+        if (!loader.done()) loader.load(ring + stage * kStageBytes);
+        copy_async_commit();
+        stage = next_stage;
+        if constexpr (kAhead) {
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+#pragma unroll
+                for (int c = 0; c < 4; ++c) scores[n][c] = next_scores[n][c];
+            }
+        }
+    }
+}
+
 /// The decode items of this block.
-template <class T, int kHeadDim>
+template <class T, int kHeadDim, bool kAhead>
 __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8_t* memory, float (*stats)[16][2]) {
     constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim>::kStageBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     uint8_t* ring = memory + warp * kStages * kStageBytes;
     auto* parts = reinterpret_cast<float*>(memory + DecodeShape<kHeadDim>::kRingBytes);
-    const int num_items = static_cast<int>(a.header->reserved);
-    DecodeLoader<kHeadDim> loader(a, num_items);
+    const int64_t plan = a.header->reserved;
+    const int blocks = static_cast<int>(plan >> kBlocksShift);
+    const int num_items = static_cast<int>(blockIdx.x) < blocks ? static_cast<int>(plan) : 0;
+    // Beside prefill items this kernel was started when all that they wait for was done; see attention_kernel.cuh.
+    const bool beside_prefill = a.header->num_work > static_cast<int>(plan);
+    DecodeLoader<kHeadDim> loader(a, num_items, blocks);
     if (!loader.done()) prefetch_global(&a.work[a.work[blockIdx.x].group & ((1 << kSplitShift) - 1)].segment);   // its count
     int ahead = 0;
     while (ahead < kStages && !loader.done() && loader.next_is_old()) {
@@ -200,7 +260,7 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
         copy_async_commit();
         ++ahead;
     }
-    wait_for_predecessors();
+    if (!beside_prefill) wait_for_predecessors();
     for (; ahead < kStages; ++ahead) {
         if (!loader.done()) loader.load(ring + ahead * kStageBytes);
         copy_async_commit();
@@ -210,26 +270,19 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
         return linger(6000);
     }
     int stage = 0;
-    for (int item = static_cast<int>(blockIdx.x); item < num_items; item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < num_items; item += blocks) {
         const ItemView v = view_item(a, item);
-        const int tiles = (v.w.kv_end - v.w.kv_begin + 15) / 16;
         uint32_t q[kHeadDim / 16][4];
         load_queries<T, kHeadDim>(q, a, v, 0);
         SoftmaxRows rows(a, v, lane / 4, 0, 16);
         float out[kHeadDim / 8][4] = {};
-        for (int tile = warp; tile < tiles; tile += kDecodeWarps) {
-            copy_async_wait<kStages - 1>();
-            __syncwarp();
-            decode_tile<T, kHeadDim>(a, q, v.w.kv_begin + tile * 16, shared_address(ring + stage * kStageBytes), rows, out);
-            __syncwarp();
-            if (!loader.done()) loader.load(ring + stage * kStageBytes);
-            copy_async_commit();
-            stage = stage + 1 == kStages ? 0 : stage + 1;
-        }
+        decode_tiles<T, kHeadDim, kAhead>(a, v, q, loader, ring, stage, rows, out);
         // Only now: the next kernel's stream of weights would hold up the few reads that this one waits for.
-        if (a.alone && item + static_cast<int>(gridDim.x) >= num_items) dependents_may_launch();
+        if (a.alone && item + blocks >= num_items) dependents_may_launch();
         decode_finish<kHeadDim>(a, v, parts, stats, rows, out);
     }
+    // Who waits for this kernel waits for the prefill items too.
+    if (beside_prefill && blockIdx.x == 0) wait_for_predecessors();
 }
 
 }   // namespace takt::cuda

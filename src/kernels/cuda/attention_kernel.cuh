@@ -1,5 +1,7 @@
-// The attention kernels' launches: decode items, then prefill items. Instantiated once a KV type (attention_bf16.cu,
-// attention_f16.cu) for each head dimension.
+// The attention kernels' launches: prefill items, then decode items beside them. The prefill kernel lets the decode kernel in when
+// its own predecessors are done (at once where it has no items); so the decode kernel need not wait at its start, where there
+// are prefill items, but one of its blocks does at its end, since the next kernel waits for its direct predecessor alone.
+// Instantiated once a KV type (attention_bf16.cu, attention_f16.cu) for each head dimension.
 #pragma once
 
 #include <algorithm>
@@ -13,21 +15,22 @@ namespace takt::cuda {
 
 constexpr size_t kAloneBytes = 115'200;   // with the static part more than half a multiprocessor's; see gemv.cu
 
-/// Little enough shared memory and few enough registers (16,384 of each quarter of a multiprocessor, of which three warps of a
-/// linear layer take 9,216) that a block of the next kernel fits beside it.
-template <class T, int kHeadDim>
-__global__ void __maxnreg__(kHeadDim > 128 ? 255 : 208) attention_decode_kernel(const AttentionArguments a) {
+/// Alone on a multiprocessor: little enough shared memory and few enough registers (16,384 of each quarter of a multiprocessor, of
+/// which three warps of a linear layer take 9,216) that a block of the next kernel fits beside it.
+template <class T, int kHeadDim, bool kAlone>
+__global__ void __maxnreg__(kAlone && kHeadDim <= 128 ? 208 : 255) attention_decode_kernel(const AttentionArguments a) {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ float stats[kDecodeWarps][16][2];
-    if (!a.alone) dependents_may_launch();
-    attend_decode<T, kHeadDim>(a, memory, stats);
+    if (!kAlone) dependents_may_launch();
+    attend_decode<T, kHeadDim, !kAlone && (kDecodeStages<kHeadDim> > 2)>(a, memory, stats);
 }
 
 template <class T, int kHeadDim>
 __global__ void __launch_bounds__(kPrefillThreads, 2) attention_prefill_kernel(const AttentionArguments a) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    dependents_may_launch();
+    if (leaves_without_items(a, static_cast<int>(a.header->reserved) + static_cast<int>(blockIdx.x))) return;
     wait_for_predecessors();
+    dependents_may_launch();
     attend_prefill<T, kHeadDim>(a, memory);
 }
 
@@ -48,17 +51,21 @@ template <class T, int kHeadDim>
 Status launch_attention(cudaStream_t stream, const AttentionArguments& a, const AttentionLaunch& launch) {
     constexpr size_t kPrefillBytes = prefill_shared_bytes<kHeadDim>();
     const size_t decode_bytes = std::max(decode_shared_bytes<kHeadDim>(), a.alone ? kAloneBytes : size_t{0});
-    Status s = allow_shared(attention_decode_kernel<T, kHeadDim>, decode_bytes);
-    if (s.ok() && launch.decode_blocks > 0) {
-        s = launch_kernel(stream, dim3(static_cast<unsigned>(launch.decode_blocks)), dim3(kDecodeThreads), decode_bytes,
-                          Edge::programmatic, attention_decode_kernel<T, kHeadDim>, a);
+    Status s;
+    if (launch.wgmma) {
+        s = launch_wgmma<T, kHeadDim>(stream, a, launch);
+    } else if (launch.prefill) {
+        s = allow_shared(attention_prefill_kernel<T, kHeadDim>, kPrefillBytes);
+        if (!s.ok()) return s;
+        s = launch_kernel(stream, dim3(static_cast<unsigned>(2 * launch.num_sms)), dim3(kPrefillThreads), kPrefillBytes,
+                          Edge::programmatic, attention_prefill_kernel<T, kHeadDim>, a);
     }
-    if (!s.ok() || !launch.prefill) return s;
-    if (launch.wgmma) return launch_wgmma<T, kHeadDim>(stream, a, launch);
-    s = allow_shared(attention_prefill_kernel<T, kHeadDim>, kPrefillBytes);
+    if (!s.ok() || launch.decode_blocks == 0) return s;
+    const auto kernel = a.alone ? attention_decode_kernel<T, kHeadDim, true> : attention_decode_kernel<T, kHeadDim, false>;
+    s = allow_shared(kernel, decode_bytes);
     if (!s.ok()) return s;
-    return launch_kernel(stream, dim3(static_cast<unsigned>(2 * launch.num_sms)), dim3(kPrefillThreads), kPrefillBytes,
-                         Edge::programmatic, attention_prefill_kernel<T, kHeadDim>, a);
+    return launch_kernel(stream, dim3(static_cast<unsigned>(launch.decode_blocks)), dim3(kDecodeThreads), decode_bytes,
+                         Edge::programmatic, kernel, a);
 }
 
 template <class T>

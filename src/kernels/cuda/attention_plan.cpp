@@ -9,6 +9,9 @@ namespace {
 
 constexpr int32_t kPartsABlock = 4;
 constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
+// Microseconds on an H200 at head dimension 128, for the division of a mixed step: a tile of a prefill item, an item's start and
+// end, the combination of parts; a decode unit in one of two blocks of a multiprocessor, and at the memory's rate.
+constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kCombineUs = 4, kDecodeUnitUs = 2.0, kDecodeReadUs = 0.0076;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -16,7 +19,8 @@ struct Planner {
     const AttentionPlanParams& p;
     int32_t group;   // query heads a KV head
     int32_t num_sms;
-    int32_t slots;   // blocks of the decode items' grid
+    int32_t slots;   // blocks that take decode items
+    int32_t prefill_size = 0;   // tiles of a prefill part; 0: whole
     int32_t num_work = 0;
     int32_t partial_rows = 0;
     bool overflow = false;
@@ -129,32 +133,68 @@ struct Planner {
         }
     }
 
-    void prefill() {
-        int64_t tiles = 0;
-        const auto visit = [&](auto&& f) {
-            for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
-                if (is_decode(s)) continue;
-                const int32_t all = segment(s).num_rows * group;
-                for (int32_t m = (all - 1) / kPrefillRows * kPrefillRows; m >= 0; m -= kPrefillRows) {
-                    const int32_t count = std::min(kPrefillRows, all - m);
-                    const int32_t high = segment(s).position_begin + (m + count - 1) / group + 1;
-                    f(s, m, count, kv_low(s, m / group, kPrefillUnit), high);
-                }
+    /// f(segment, first packed row, rows, first position, end of positions) of every prefill result of one KV head.
+    template <class F>
+    void visit_prefill(F f) const {
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (is_decode(s)) continue;
+            const int32_t all = segment(s).num_rows * group;
+            for (int32_t m = (all - 1) / kPrefillRows * kPrefillRows; m >= 0; m -= kPrefillRows) {
+                const int32_t count = std::min(kPrefillRows, all - m);
+                const int32_t high = segment(s).position_begin + (m + count - 1) / group + 1;
+                f(s, m, count, kv_low(s, m / group, kPrefillUnit), high);
             }
-        };
-        visit([&](int32_t, int32_t, int32_t, int32_t, int32_t) { tiles += p.kv.num_kv_heads; });
-        if (tiles == 0) return;
-        const bool split = !p.deterministic && tiles < num_sms;
-        int32_t size = 2;   // of a part; as small as one round of the grid allows
-        for (int64_t parts = num_sms + 1; split && parts > num_sms; ++size) {
-            parts = 0;
-            visit([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
-                parts += int64_t{p.kv.num_kv_heads} * std::min(kMostPrefillParts, ceil_div(ceil_div(high - low, kPrefillUnit), size + 1));
-            });
         }
-        visit([&](int32_t s, int32_t m, int32_t count, int32_t low, int32_t high) {
+    }
+    [[nodiscard]] static int32_t prefill_parts(int32_t low, int32_t high, int32_t size) {
+        return std::min(kMostPrefillParts, ceil_div(ceil_div(high - low, kPrefillUnit), size));
+    }
+
+    /// Where prefill results are fewer than multiprocessors: cuts them, and divides the multiprocessors between their parts and
+    /// the decode items, so that both end at about the same time.
+    void divide() {
+        int64_t units = 0, results_count = 0;
+        int32_t longest = 0;
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (is_decode(s)) units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
+        }
+        visit_prefill([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
+            results_count += p.kv.num_kv_heads;
+            longest = std::max(longest, ceil_div(high - low, kPrefillUnit));
+        });
+        if (results_count == 0 || results_count >= num_sms || p.deterministic) return;
+        const double scale = p.kv.head_dim / 128.0;
+        const int64_t most = units == 0 ? num_sms : std::max<int64_t>(results_count, num_sms - num_sms / 6);
+        double best = -1;
+        int64_t last_parts = 0;
+        for (int32_t size = longest; size >= 1; --size) {
+            int64_t parts = 0;
+            int32_t longest_part = 0;
+            visit_prefill([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
+                const int32_t n = prefill_parts(low, high, size);
+                parts += int64_t{p.kv.num_kv_heads} * n;
+                longest_part = std::max(longest_part, ceil_div(ceil_div(high - low, kPrefillUnit), n));
+            });
+            if (parts > most) break;
+            if (parts == last_parts) continue;
+            last_parts = parts;
+            const auto blocks = static_cast<double>(2 * (num_sms - parts));
+            const double prefill_us = longest_part * kPrefillTileUs * scale + kItemUs + (parts > results_count ? kCombineUs : 0);
+            const double decode_us =
+                units == 0 ? 0.0
+                           : kItemUs + static_cast<double>(units) * scale * std::max(kDecodeReadUs, kDecodeUnitUs / std::max(blocks, 1.0));
+            const double cost = std::max(prefill_us, decode_us);
+            if (best >= 0 && cost >= best) continue;
+            best = cost;
+            prefill_size = size;
+            if (units > 0) slots = static_cast<int32_t>(2 * (num_sms - parts));
+        }
+    }
+
+    void prefill() {
+        visit_prefill([&](int32_t s, int32_t m, int32_t count, int32_t low, int32_t high) {
             for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
-                const int32_t parts = split ? std::min(kMostPrefillParts, ceil_div(ceil_div(high - low, kPrefillUnit), size)) : 1;
+                const int32_t parts = prefill_size > 0 ? prefill_parts(low, high, prefill_size) : 1;
                 emit(s, h, m, count, low, high, parts, kPrefillRows, kPrefillUnit);
             }
         });
@@ -168,8 +208,9 @@ struct Planner {
 Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
     const bool small = p.host.header->num_rows <= kSmallSteps;
     Planner planner{p, p.num_heads / p.kv.num_kv_heads, num_sms, std::min(small ? num_sms : 2 * num_sms, 1024)};
+    planner.divide();
     planner.decode();
-    p.host.header->reserved = planner.num_work;
+    p.host.header->reserved = planner.num_work | int64_t{planner.slots} << kBlocksShift;
     planner.prefill();
     p.host.header->num_work = planner.num_work;
     if (planner.overflow) return {kStatusBadArgument, "CUDA: the attention work list is too long for this step"};

@@ -41,6 +41,18 @@ __device__ __forceinline__ ItemView view_item(const AttentionArguments& a, int i
     return v;
 }
 
+/// Whether a block of the prefill kernel, whose first item would be `first`, has none and is done. In a step without prefill items
+/// all blocks stay until their predecessors are done: decode blocks that stand earlier make attention alone 10 % faster, but whole
+/// steps slower.
+__device__ __forceinline__ bool leaves_without_items(const AttentionArguments& a, int first) {
+    if (first < a.header->num_work) return false;
+    if (a.header->num_work == static_cast<int>(a.header->reserved)) {
+        dependents_may_launch();
+        wait_for_predecessors();
+    }
+    return true;
+}
+
 /// Two neighbouring query values as a fragment register of type T.
 template <class T>
 __device__ __forceinline__ uint32_t query_pair(const __nv_bfloat16* at) {

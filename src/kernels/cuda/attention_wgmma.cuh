@@ -276,6 +276,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     using Shape = WgmmaShape<kHeadDim>;
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ WgmmaBarriers bars;
+    if (leaves_without_items(a, prefill_item(a, 0))) return;
     uint8_t *keys = memory + 2 * Shape::kQueryBytes, *values = keys + kWgmmaStages * Shape::kTileBytes;
     if (threadIdx.x == 0) {
         for (int i = 0; i < kWgmmaStages; ++i) {
@@ -287,13 +288,13 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
         barrier_fence_init();
     }
     __syncthreads();
-    dependents_may_launch();
     if (threadIdx.x < 128) {
         give_registers<40>();
         if (threadIdx.x < 32) wgmma_produce<kHeadDim>(a, map, keys, values, bars);
     } else {
         take_registers<232>();
         wait_for_predecessors();
+        dependents_may_launch();
         wgmma_consume<T, kHeadDim>(a, memory, keys, values, bars);
     }
 }

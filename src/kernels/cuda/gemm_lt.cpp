@@ -15,7 +15,8 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kMaxCandidates = 16;
-constexpr int kTuneTurns = 3;
+constexpr int kTuneTurns = 3, kTuneTurnsOfShort = 9;   // of products that take less than kShortMs, where chance is larger
+constexpr float kShortMs = 0.2f;
 constexpr float kNeverMs = 1e9f;
 
 /// Milliseconds of a stream's work between two calls.
@@ -189,7 +190,8 @@ Status LtGemm::tune(cudaStream_t stream, const Product& product, int candidates)
     const auto count = std::min(static_cast<size_t>(candidates), plan.candidates.size());
     std::vector<std::vector<float>> times(count);
     Stopwatch watch;
-    for (int turn = 0; turn <= kTuneTurns; ++turn) {   // in turns, so that a change of the clock meets all; the first is not counted
+    int turns = kTuneTurns;
+    for (int turn = 0; turn <= turns; ++turn) {   // in turns, so that a change of the clock meets all; the first is not counted
         for (size_t i = 0; i < count; ++i) {
             plan.chosen = static_cast<int>(i);
             // A step finds its weights in memory, not in the cache, where the last turn left small ones.
@@ -198,12 +200,14 @@ Status LtGemm::tune(cudaStream_t stream, const Product& product, int candidates)
             const bool ran = execute(stream, product, plan).ok();
             const float ms = watch.end(stream);
             if (turn > 0) times[i].push_back(ran ? ms : kNeverMs);
+            if (turn == 1 && i == 0 && ms < kShortMs) turns = kTuneTurnsOfShort;
         }
     }
     size_t best = 0;
+    const auto middle = static_cast<std::ptrdiff_t>(turns / 2);
     for (size_t i = 0; i < count; ++i) {
-        std::nth_element(times[i].begin(), times[i].begin() + kTuneTurns / 2, times[i].end());
-        if (times[i][kTuneTurns / 2] < times[best][kTuneTurns / 2]) best = i;
+        std::nth_element(times[i].begin(), times[i].begin() + middle, times[i].end());
+        if (times[i][static_cast<size_t>(middle)] < times[best][static_cast<size_t>(middle)]) best = i;
     }
     plan.chosen = static_cast<int>(best);
     return status_of(cudaGetLastError());

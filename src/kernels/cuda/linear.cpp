@@ -198,6 +198,7 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
     if (e != cudaSuccess) return status_of(e);
     data_ = static_cast<__nv_bfloat16*>(p);
     Status s = context_->make_map(&map_, data_, out_, in_, stride_, 16, 2);
+    if (s.ok()) s = context_->make_map(&tile_map_, data_, out_, in_, stride_, 32, 1);
     if (s.ok()) s = context_->reserve(out_, in_, kind_);
     return s;
 }

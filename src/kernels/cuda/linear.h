@@ -85,6 +85,7 @@ public:
     /// gate_up: rows 16 b + i are gate row 8 b + i for i < 8, else up row 8 b + i - 8, so that one MMA tile holds both.
     [[nodiscard]] bool interleaved() const { return interleaved_; }
     [[nodiscard]] const CUtensorMap& map() const { return map_; }   ///< boxes of 64 x 16 rows x 2 chunks
+    [[nodiscard]] const CUtensorMap& tile_map() const { return tile_map_; }   ///< boxes of 64 x 32 rows
     [[nodiscard]] LinearContext& context() const { return *context_; }
 
     Status load(std::span<const HostTensor> parts);
@@ -98,7 +99,7 @@ private:
     size_t bytes_ = 0;
     bool interleaved_ = false;
     __nv_bfloat16* data_ = nullptr;
-    CUtensorMap map_ = {};
+    CUtensorMap map_ = {}, tile_map_ = {};
 };
 
 class CudaEmbedding final : public Embedding {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/gemm_lt.h"
+#include "kernels/cuda/gemm_stream.h"
 #include "kernels/cuda/gemm_tile.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/logits.h"
@@ -17,6 +18,10 @@ const CudaLinear& linear_of(const Linear* l) { return *static_cast<const CudaLin
 
 bool is_small(const CudaLinear& l, int32_t rows, GemvOutput output) {
     return !l.context().deterministic() && gemv_fits(l, rows, output);
+}
+
+bool is_medium(const CudaLinear& l, int32_t rows, StreamOutput output) {
+    return !l.context().deterministic() && gemm_stream_fits(l, rows, output);
 }
 
 Status product(cudaStream_t stream, LinearContext& context, const LtGemm::Product& p) {
@@ -46,20 +51,41 @@ Status in_chunks(const LinearContext& context, int32_t rows, F f) {
     return {};
 }
 
-/// norm of hidden rows -> bf16 scratch -> product with `l` -> bf16 scratch.
-Status normed_product(cudaStream_t stream, const CudaLinear& l, const StepView& in, const void* hidden,
-                      const NormParams& norm, int32_t first, int32_t rows) {
-    LinearContext& context = l.context();
+/// norm of hidden rows [first, first + rows) -> bf16 scratch.
+Status norm_to_scratch(cudaStream_t stream, const CudaLinear& l, const StepView& in, const void* hidden, const NormParams& norm,
+                       int32_t first, int32_t rows, bool rows_are_samples = false) {
     NormRowsCall n;
     n.header = in.header;
+    n.samples = rows_are_samples ? in.samples : nullptr;
     n.first_row = first;
     n.rows = rows;
     n.hidden = static_cast<const float*>(hidden);
     n.dim = static_cast<int32_t>(l.in_features());
     n.norm = norm;
-    n.out = context.normed();
+    n.out = l.context().normed();
     n.out_stride = l.stride();
-    const Status s = run_norm_rows(stream, n);
+    return run_norm_rows(stream, n);
+}
+
+/// A medium product with the rows in the bf16 scratch.
+GemmStreamCall scratch_call(const CudaLinear& l, const StepView& in, int32_t rows, StreamOutput output, void* y, int64_t y_stride) {
+    GemmStreamCall g;
+    g.linear = &l;
+    g.header = in.header;
+    g.rows = rows;
+    g.x = l.context().normed();
+    g.x_stride = l.stride();
+    g.output = output;
+    g.y = y;
+    g.y_stride = y_stride;
+    return g;
+}
+
+/// The same -> product with `l` -> bf16 scratch.
+Status normed_product(cudaStream_t stream, const CudaLinear& l, const StepView& in, const void* hidden,
+                      const NormParams& norm, int32_t first, int32_t rows) {
+    LinearContext& context = l.context();
+    const Status s = norm_to_scratch(stream, l, in, hidden, norm, first, rows);
     if (!s.ok()) return s;
     LtGemm::Product p = product_of(l, context.normed(), l.stride(), rows);
     p.y = context.wide();
@@ -107,6 +133,13 @@ Status run_linear_residual(cudaStream_t stream, const LinearResidualParams& p) {
     LinearContext& context = l.context();
     const auto* x = static_cast<const __nv_bfloat16*>(p.x);
     auto* hidden = static_cast<float*>(p.hidden);
+    if (is_medium(l, p.rows, StreamOutput::add) && p.post_norm.weight == nullptr) {
+        GemmStreamCall g = scratch_call(l, p.in, p.rows, StreamOutput::add, hidden, l.out_features());
+        g.x = x;
+        g.x_stride = l.in_features();
+        g.bias = p.bias;
+        return run_gemm_stream(stream, g);
+    }
     if (is_small(l, p.rows, GemvOutput::add) && p.post_norm.weight == nullptr) {
         GemvCall g;
         g.linear = &l;
@@ -163,6 +196,13 @@ Status run_mlp_input(cudaStream_t stream, const MlpInputParams& p) {
         g.y_stride = width;
         return run_gemv(stream, g);
     }
+    if (is_medium(l, p.rows, StreamOutput::gated)) {
+        const Status s = norm_to_scratch(stream, l, p.in, p.hidden, p.norm, 0, p.rows);
+        if (!s.ok()) return s;
+        GemmStreamCall g = scratch_call(l, p.in, p.rows, StreamOutput::gated, p.out, width);
+        g.activation = p.activation;
+        return run_gemm_stream(stream, g);
+    }
     return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {
         const Status s = normed_product(stream, l, p.in, p.hidden, p.norm, first, rows);
         if (!s.ok()) return s;
@@ -199,16 +239,7 @@ Status run_logits(cudaStream_t stream, const LogitsParams& p) {
         return run_gemv(stream, g);
     }
     if (p.samples > context.chunk_rows()) return {kStatusBadArgument, "CUDA: more sampled rows than the scratch holds"};
-    NormRowsCall n;
-    n.header = p.in.header;
-    n.samples = p.in.samples;
-    n.rows = p.samples;
-    n.hidden = static_cast<const float*>(p.hidden);
-    n.dim = static_cast<int32_t>(l.in_features());
-    n.norm = p.norm;
-    n.out = context.normed();
-    n.out_stride = l.stride();
-    Status s = run_norm_rows(stream, n);
+    Status s = norm_to_scratch(stream, l, p.in, p.hidden, p.norm, 0, p.samples, true);
     if (!s.ok()) return s;
     LtGemm::Product g = product_of(l, context.normed(), l.stride(), p.samples);
     g.y = p.logits;

@@ -10,6 +10,16 @@
 
 namespace takt::cuda {
 
+/// Whether the current device has Hopper's warpgroup instructions.
+inline bool has_warpgroups() {
+    static const bool has = [] {
+        int device = 0, major = 0;
+        return cudaGetDevice(&device) == cudaSuccess &&
+               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+    }();
+    return has;
+}
+
 enum class Edge : uint8_t {
     full,           ///< starts when its predecessor has finished
     programmatic,   ///< may start early; the kernel itself waits before it reads what others wrote

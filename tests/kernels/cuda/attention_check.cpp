@@ -1,5 +1,6 @@
 // Paged attention against float64: decode, prefill, chunks at a position, mixed steps, windows, soft cap, every head
 // size and block size; and bit-equality of the unsplit plan under chunking.
+#include <algorithm>
 #include <string>
 
 #include "checks.h"
@@ -169,6 +170,42 @@ void check_chunking(Bench& bench) {
     }
 }
 
+/// A mixed step whose items fill all multiprocessors, again and again over poisoned results: the same bits every time.
+void check_repeats(Bench& bench) {
+    std::mt19937_64 random(77);
+    KvLayout layout{DType::bf16, 1, 4, 128, 16, 0};
+    std::vector<SegmentShape> segments;
+    for (int i = 0; i < 32; ++i) segments.push_back({300 + 20 * i, 1});
+    segments.push_back({2000, 224});
+    const int num_sms = bench.context->num_sms();
+    StepBuilder step(layout, segments, 28, 0, false, num_sms, random);
+    DeviceArray<__nv_bfloat16> cache(random_values<__nv_bfloat16>(random, layout.layer_bytes() / 2, 1.0f)),
+        q(random_values<__nv_bfloat16>(random, size_t{256} * 28 * 128, 1.0f)), out(q.size());
+    DeviceArray<uint8_t> partials(cuda::attention_scratch_bytes(layout, step.capacity().max_work));
+    AttentionParams p;
+    p.in = step.device();
+    p.rows = step.padded_rows();
+    p.q = q.data();
+    p.num_heads = 28;
+    p.kv = layout;
+    p.kv_layer = cache.data();
+    p.scale = 0.0884f;
+    p.partials = partials.data();
+    p.out = out.data();
+    std::vector<__nv_bfloat16> first;
+    int64_t different = 0;
+    for (int turn = 0; turn < (bench.brief ? 2 : 100); ++turn) {
+        out.poison();
+        partials.poison();
+        require(cuda::run_attention(bench.stream, p, num_sms), "attention");
+        bench.finish("repeated attention");
+        const auto got = out.get();
+        if (turn == 0) first = got;
+        for (size_t i = 0; i < got.size(); ++i) different += value_of(got[i]) == value_of(first[i]) ? 0 : 1;
+    }
+    bench.report->add("attention mixed, 100 turns bit-equal", static_cast<double>(different), 0);
+}
+
 }   // namespace
 
 void check_attention(Bench& bench) {
@@ -191,9 +228,17 @@ void check_attention(Bench& bench) {
         {28, 4, 128, 16, {{2000, 1}, {700, 40}}, 256},
         {16, 8, 256, 16, {{900, 1}, {100, 70}}, 200, 50.0f},
         {28, 4, 128, 16, {{1000, 1}, {50, 1}, {300, 96}}, 0, 0, true},
+        // Prefill items beside decode items: split and whole, and enough decode items for several a block.
+        {28, 4, 128, 16, {{1000, 1}, {50, 1}, {999, 1}, {1000, 16}}},
+        {16, 2, 128, 16, {{4000, 1}, {3000, 1}, {100, 1}, {4096, 96}}},
+        {28, 4, 128, 16, {{700, 1}, {650, 1}, {600, 1}, {550, 1}, {500, 1}, {450, 1}, {400, 1}, {350, 1}, {300, 1}, {250, 1}, {3000, 224}}},
+        {28, 4, 128, 16, {{1000, 1}, {50, 1}, {0, 1000}}},
+        {12, 2, 96, 16, {{333, 1}, {700, 1}, {600, 70}}},
     };
     int index = 0;
     for (const Case& c : cases) {
+        const auto is_long = [](const SegmentShape& s) { return s.position_begin + s.num_rows > 1100; };
+        if (bench.brief && std::any_of(c.segments.begin(), c.segments.end(), is_long)) continue;
         const std::string name = "attention " + std::to_string(index) + " q" + std::to_string(c.heads) + " kv" +
                                  std::to_string(c.kv_heads) + " x" + std::to_string(c.head_dim) + " block " +
                                  std::to_string(c.block_tokens);
@@ -202,6 +247,7 @@ void check_attention(Bench& bench) {
         ++index;
     }
     check_chunking(bench);
+    check_repeats(bench);
 }
 
 }   // namespace takt::check

@@ -13,6 +13,7 @@ struct Bench {
     std::shared_ptr<cuda::LinearContext> context;         // fast mode
     std::shared_ptr<cuda::LinearContext> deterministic;   // tile kernel only
     Report* report = nullptr;
+    bool brief = false;   // small shapes only, for tools that slow the device down
     std::mt19937_64 random{12345};
 
     void finish(const char* what) {

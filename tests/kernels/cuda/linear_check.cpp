@@ -1,5 +1,6 @@
 // Linear layers against float64: residual, gate and up, logits, in fast and deterministic mode, for one to many rows;
 // and that the deterministic kernel gives a row the same bits whatever the batch.
+#include <algorithm>
 #include <string>
 
 #include "checks.h"
@@ -19,7 +20,12 @@ struct Weights {
 Weights make_weights(const std::shared_ptr<cuda::LinearContext>& context, std::mt19937_64& random, int out, int in,
                      LinearKind kind) {
     Weights w;
-    w.values = random_values<__nv_bfloat16>(random, n(out) * n(in), 1.0f / std::sqrt(static_cast<float>(in)));
+    // A random run of a prime length again and again: rows differ, and a large matrix takes no seconds.
+    const auto run = random_values<__nv_bfloat16>(random, std::min(n(out) * n(in), size_t{1'048'583}),
+                                                  1.0f / std::sqrt(static_cast<float>(in)));
+    w.values.resize(n(out) * n(in));
+    for (size_t at = 0; at < w.values.size(); at += run.size())
+        std::copy_n(run.begin(), std::min(run.size(), w.values.size() - at), w.values.begin() + static_cast<std::ptrdiff_t>(at));
     std::vector<HostTensor> parts = {{w.values.data(), DType::bf16, out, in}};
     if (kind == LinearKind::gate_up) {
         parts = {{w.values.data(), DType::bf16, out / 2, in},
@@ -193,9 +199,26 @@ void check_row_bits(Bench& bench) {
     }
 }
 
+/// Every kernel and every branch once, in shapes for which a race checker has the patience.
+void check_linear_brief(Bench& bench) {
+    for (const auto& context : {bench.context, bench.deterministic}) {
+        for (const int rows : {1, 7, 30, 60, 100, 200}) {
+            check_residual(bench, context, 448, 900, rows, 1, rows == 7 || rows == 60, false);
+            check_residual(bench, context, 448, 576, rows, 0, false, true);
+            check_gate(bench, context, 448, 1536, rows, rows == 7 ? Activation::gelu_tanh : Activation::silu);
+            check_logits(bench, context, 448, 3001, rows, rows == 30 ? 30.0f : 0.0f);
+        }
+    }
+    // Tiles of two and three warpgroup products.
+    check_gate(bench, bench.context, 128, 18944, 60, Activation::silu);
+    check_gate(bench, bench.context, 128, 11008, 100, Activation::silu);
+    check_logits(bench, bench.context, 128, 30001, 60, 0);
+}
+
 }   // namespace
 
 void check_linear(Bench& bench) {
+    if (bench.brief) return check_linear_brief(bench);
     for (const auto& context : {bench.context, bench.deterministic}) {
         for (const int rows : {1, 2, 3, 5, 7, 17, 100}) {
             check_residual(bench, context, 3584, 3584, rows, rows == 5 ? 2 : 0, false, false);
@@ -219,6 +242,15 @@ void check_linear(Bench& bench) {
         check_gate(bench, context, 120, 100, 3, Activation::silu);
         check_logits(bench, context, 3584, 30001, 7, 0);
         check_logits(bench, context, 3584, 30001, 8, 0);
+    }
+    // The widths of the medium kernel's products, each with rows to spare; tiles of one to three warpgroup products.
+    for (const int rows : {9, 33, 64, 120, 127, 256}) {
+        check_residual(bench, bench.context, 3584, 3584, rows, rows % 2, rows == 33, false);
+        check_residual(bench, bench.context, 4864, 900, rows, 0, false, false);
+        check_gate(bench, bench.context, 3584, 18944, rows, Activation::silu);
+        check_gate(bench, bench.context, 2048, 11008, rows, rows == 64 ? Activation::gelu_tanh : Activation::silu);
+        check_gate(bench, bench.context, 576, 1536, rows, Activation::silu);
+        check_logits(bench, bench.context, 1024, 30001, rows, rows == 33 ? 30.0f : 0.0f);
     }
     check_row_bits(bench);
 }

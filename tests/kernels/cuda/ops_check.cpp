@@ -1,5 +1,5 @@
-// ops_check OUT.jsonl: every CUDA operation against float64 on the host. Exit 0 all passed, 1 some failed, 77 no
-// device.
+// ops_check OUT.jsonl [GROUP [brief]]: every CUDA operation (or those of one group: input, linear, attention, sample) against
+// float64 on the host; brief: small shapes only. Exit 0 all passed, 1 some failed, 77 no device.
 #include <cstdio>
 #include <string>
 
@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
     const std::string only = argc > 2 ? argv[2] : "";
     check::Bench bench;
     bench.report = &report;
+    bench.brief = argc > 3 && std::string(argv[3]) == "brief";
     check::require(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "stream");
     auto fast = cuda::LinearContext::create(0, 2048, false), exact = cuda::LinearContext::create(0, 2048, true);
     if (!fast.ok() || !exact.ok()) {

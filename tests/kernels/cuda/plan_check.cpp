@@ -10,6 +10,8 @@
 namespace takt::check {
 namespace {
 
+constexpr int kNumSms = 132;
+
 struct Step {
     StepHeader header;
     std::vector<SegmentInput> segments;
@@ -52,10 +54,16 @@ int count_faults(const Step& s) {
         ends[i].resize(cells);
     }
     std::set<int> partials;
+    const auto decode_items = static_cast<int>(s.header.reserved & 0xffffffff);
+    const auto decode_blocks = static_cast<int>(s.header.reserved >> cuda::kBlocksShift);
+    faults += decode_blocks < 1 || decode_blocks > 2 * kNumSms;
+    // Parts of a prefill result wait for each other: all prefill items run at once, beside the decode items' blocks.
+    if (s.header.num_work > decode_items && !s.params.deterministic && decode_items > 0 && decode_blocks < 2 * kNumSms)
+        faults += s.header.num_work - decode_items > kNumSms - decode_blocks / 2;
     for (int w = 0; w < s.header.num_work; ++w) {
         const AttentionWork& item = s.work[static_cast<size_t>(w)];
         const SegmentInput& g = s.segments[static_cast<size_t>(item.segment)];
-        const int most = w < s.header.reserved ? cuda::kDecodeRows : cuda::kPrefillRows;
+        const int most = w < decode_items ? cuda::kDecodeRows : cuda::kPrefillRows;
         const int splits = item.group >> cuda::kSplitShift, first = item.group & ((1 << cuda::kSplitShift) - 1);
         faults += item.num_rows < 1 || item.num_rows > most || item.row_begin + item.num_rows > g.num_rows * group;
         faults += item.kv_begin % 64 != 0 || item.kv_begin >= item.kv_end || w < first || w >= first + splits;
@@ -91,11 +99,11 @@ void check_plan(Report& report) {
     std::mt19937_64 random(5);
     int faults = 0, refused = 0;
     for (int turn = 0; turn < 500; ++turn) {
-        Step s = make_step(random, 132);
+        Step s = make_step(random, kNumSms);
         s.params.host.header = &s.header;
         s.params.host.segments = s.segments.data();
         s.params.host.work = s.work.data();
-        refused += cuda::plan_attention(s.params, 132).ok() ? 0 : 1;
+        refused += cuda::plan_attention(s.params, kNumSms).ok() ? 0 : 1;
         faults += count_faults(s);
     }
     report.add("attention plan, 500 random steps, faults", faults, 0);
