@@ -10,8 +10,11 @@
 
 namespace takt::cuda {
 
-/// Whether the current device has Hopper's warpgroup instructions.
+/// Whether the current device has Hopper's warpgroup instructions and the build has code with them (TAKT_HAVE_SM_90A).
 inline bool has_warpgroups() {
+#ifndef TAKT_HAVE_SM_90A
+    return false;
+#endif
     static const bool has = [] {
         int device = 0, major = 0;
         return cudaGetDevice(&device) == cudaSuccess &&
