@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <numeric>
@@ -19,6 +20,7 @@ struct Options {
     std::string model = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
     std::string device = "cpu";
     std::string output;
+    std::string steps;      // CSV of the last insertion's steps
     int threads = 2;
     int prompt = 2000;
     int repeat = 5;
@@ -58,6 +60,8 @@ double decode_step_ms(bench::EngineDriver& driver, uint64_t seed) {
 struct Round {
     std::vector<double> gaps;   // of the running stream that end while the inserted prompt is unfinished
     double ttft_ms = 0;
+    std::vector<StepRecord> steps;   // of the device meanwhile
+    std::vector<double> plain;  // gaps of a stream alone, right after
 };
 
 Round insert_once(bench::EngineDriver& driver, const Options& options, uint64_t seed) {
@@ -73,26 +77,79 @@ Round insert_once(bench::EngineDriver& driver, const Options& options, uint64_t 
         if (stream.ready_ns[i] < from || stream.ready_ns[i] > first) continue;
         round.gaps.push_back(static_cast<double>(stream.ready_ns[i] - stream.ready_ns[i - 1]) / 1e6);
     }
+    for (const StepRecord& step : driver.engine().recorder()) {
+        const auto seen = static_cast<int64_t>(step.seen_ns);
+        if (seen > from && seen <= first) round.steps.push_back(step);
+    }
+    round.plain = driver.run({bench::random_request(seed + 2, 16, 256, vocab)})[0].gaps_ms();
     return round;
 }
 
+double device_ms(const StepRecord& step) { return static_cast<double>(step.end_ns - step.begin_ns) / 1e6; }
+
+double share_over(const std::vector<double>& gaps, double promise_ms) {
+    const auto late = std::count_if(gaps.begin(), gaps.end(), [&](double gap) { return gap > promise_ms; });
+    return gaps.empty() ? 0.0 : static_cast<double>(late) / static_cast<double>(gaps.size());
+}
+
+// Steps of one insertion as the flight recorder saw them: what the model predicted, what the budget was, what came of it.
+void write_steps(const std::string& path, const std::string& policy, const std::vector<StepRecord>& steps) {
+    std::ofstream out(path, std::ios::app);
+    for (size_t i = 1; i < steps.size(); ++i) {
+        const StepRecord& s = steps[i];
+        out << policy << ',' << s.step << ',' << s.num_decode_rows << ',' << s.num_prefill_rows << ',' << s.predicted_ms << ',' << s.budget_ms
+            << ',' << device_ms(s) << ',' << static_cast<double>(s.seen_ns - steps[i - 1].seen_ns) * 1e-6
+            << ',' << static_cast<double>(s.seen_ns - s.launched_ns) * 1e-6 << ',' << static_cast<double>(s.host_ns) * 1e-6 << '\n';
+    }
+}
+
+// What the steps with a slice made of the promise, and which of the late ones no slice explains: the machine stood still.
+void add_steps(const std::vector<Round>& rounds, double promise_ms, boost::json::object& out) {
+    constexpr double kStall = 1.3;   // times the prediction
+    size_t count = 0, late = 0, stalled = 0;
+    double used = 0, rows = 0;
+    for (const Round& round : rounds) {
+        for (const StepRecord& step : round.steps) {
+            ++count;
+            used += device_ms(step) / promise_ms;
+            rows += step.num_prefill_rows;
+            if (device_ms(step) <= promise_ms) continue;
+            ++late;
+            stalled += device_ms(step) > kStall * step.predicted_ms ? 1 : 0;
+        }
+    }
+    if (count == 0) return;
+    const auto all = static_cast<double>(count);
+    out["slice_rows_mean"] = rows / all;
+    out["promise_used"] = used / all;
+    out["late_steps_share"] = static_cast<double>(late) / all;
+    out["late_steps_stalled_share"] = static_cast<double>(stalled) / all;
+}
+
 boost::json::object summary(const Policy& policy, const std::vector<Round>& rounds, double unsplit_ms) {
-    std::vector<double> gaps, ttft;
+    std::vector<double> gaps, ttft, shares, plain;
     for (const Round& round : rounds) {
         gaps.insert(gaps.end(), round.gaps.begin(), round.gaps.end());
+        plain.insert(plain.end(), round.plain.begin(), round.plain.end());
         ttft.push_back(round.ttft_ms);
+        shares.push_back(share_over(round.gaps, policy.itl_ms));
     }
-    const auto late = std::count_if(gaps.begin(), gaps.end(), [&](double gap) { return gap > policy.itl_ms; });
     boost::json::object out;
     out["policy"] = policy.name;
     out["itl_ms"] = policy.itl_ms;
     out["gaps"] = gaps.size();
-    out["late_share"] = static_cast<double>(late) / static_cast<double>(gaps.size());
+    out["late_share"] = share_over(gaps, policy.itl_ms);
+    out["late_share_median_round"] = bench::median(shares);
     out["gap_p50_ms"] = bench::median(gaps);
     out["gap_p99_ms"] = bench::quantile(gaps, 0.99);
     out["gap_max_ms"] = *std::max_element(gaps.begin(), gaps.end());
     out["ttft_ms"] = bench::median(ttft);
     out["ttft_over_unsplit"] = bench::median(ttft) / unsplit_ms;
+    out["plain_gap_p50_ms"] = bench::median(plain);
+    out["plain_late_share"] = share_over(plain, policy.itl_ms);
+    // A plain step that takes as much longer than usual as a mixed one may over its prediction: what the machine does to any step.
+    out["plain_over_1.3_share"] = share_over(plain, 1.3 * bench::median(plain));
+    add_steps(rounds, policy.itl_ms, out);
     return out;
 }
 
@@ -129,6 +186,17 @@ boost::json::object run(const Options& options, int argc, char** argv) {
         std::shuffle(order.begin(), order.end(), chance);
         for (const size_t i : order) rounds[i].push_back(insert_once(*drivers[i], options, 100 + static_cast<uint64_t>(repeat)));
     }
+    for (size_t i = 0; i < policies.size() && !options.steps.empty(); ++i) {
+        write_steps(options.steps, policies[i].name, drivers[i]->engine().recorder());
+        for (const SeriesSnapshot& series : drivers[i]->engine().metrics().series) {
+            if (series.name.find("cost") == std::string::npos && series.name.find("trim") == std::string::npos && series.name.find("budget") == std::string::npos&& series.name.find("slope") == std::string::npos&& series.name.find("late") == std::string::npos) continue;
+            for (const auto& v : series.values) {
+                std::cerr << policies[i].name << ' ' << series.name;
+                for (const auto& l : v.labels) std::cerr << ' ' << l.first << '=' << l.second;
+                std::cerr << ' ' << v.value << '\n';
+            }
+        }
+    }
     std::vector<double> unsplit;
     for (const Round& round : rounds[0]) unsplit.push_back(round.ttft_ms);
     result["threads"] = options.threads;
@@ -152,6 +220,7 @@ int main(int argc, char** argv) {
     app.add_option("--repeat", options.repeat, "insertions a policy");
     app.add_option("--multiple", options.multiples, "promised gaps, in plain decode steps");
     app.add_option("--chunk", options.chunks, "fixed chunks to compare with");
+    app.add_option("--steps", options.steps, "file that the steps of each policy are appended to, as CSV");
     app.add_option("--output", options.output, "result file; standard output if not given");
     CLI11_PARSE(app, argc, argv);
     try {

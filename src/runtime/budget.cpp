@@ -120,10 +120,15 @@ StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std
             ++features.prefill_segments;
             features.rows += need.rows;
             features.prefill_pairs += pairs_of(need.rows, need.context);
+            features.prefill_kv_tokens += int64_t{need.context} + need.rows;
         }
     }
     features.padded_rows = features.rows > 0 ? cost.padded_rows(features.rows) : 0;
     return features;
+}
+
+int32_t floor_slice(const CostModel& cost, const DecodeLoad& decode, int32_t most) {
+    return std::clamp(cost.floor_rows(decode.rows) - decode.rows, std::min(least_slice(cost), most), most);
 }
 
 RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, const RowBudget& budget) {
@@ -142,7 +147,7 @@ RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span
         return choice;
     }
     // Even the least slice breaks the budget: run the flat part's slice every m-th step, so that the prompt always moves.
-    const int32_t slice = std::clamp(cost.floor_rows(decode.rows) - decode.rows, std::min(kMinSlice, most), most);
+    const int32_t slice = floor_slice(cost, decode, most);
     const uint64_t floor_ns = cost.bound_ns(mixed_features(cost, decode, needs, slice));
     int32_t every = kMaxDutySteps;
     if (decode.rows == 0) {

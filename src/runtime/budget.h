@@ -38,8 +38,8 @@ struct RowChoice {
 };
 
 constexpr int32_t kMinSlice = 16;        ///< of a padded shape: fewer rows cost as much
-/// The least slice worth a step. Where each row has its price very few are: on a slow device the gap may hold no more.
-inline int32_t least_slice(const CostModel& cost) { return cost.rows_are_data() ? 2 : kMinSlice; }
+/// The least slice worth a step. Where each row has its price one is: on a slow device the gap may hold no more.
+inline int32_t least_slice(const CostModel& cost) { return cost.rows_are_data() ? 1 : kMinSlice; }
 constexpr double kFloorShare = 0.25;     ///< of a step's prefill rows, for the oldest prefill
 constexpr double kLateShare = 0.1;       ///< of prefill time, for prompts whose promise is lost
 constexpr double kMostLateCreditNs = 60e9;   ///< that they may save up: the dearest prompt can be paid
@@ -50,6 +50,8 @@ constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets i
 void share_rows(std::span<PrefillNeed> needs, int32_t total);
 /// Features of a step with these decode rows and `total` prefill rows over the needs.
 StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t total);
+/// The slice that runs where none fits the budget: the rest of the flat part, of `most` rows that wait.
+int32_t floor_slice(const CostModel& cost, const DecodeLoad& decode, int32_t most);
 /// Largest number of prefill rows that the budget buys; floor and duty cycle where even little breaks it.
 RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, const RowBudget& budget);
 

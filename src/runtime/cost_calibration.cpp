@@ -25,6 +25,7 @@ StepFeatures prefill_step(const CostModel& cost, int32_t rows, int32_t context) 
     f.prefill_segments = 1;
     f.padded_rows = cost.padded_rows(rows);
     f.prefill_pairs = int64_t{rows} * context + int64_t{rows} * (rows + 1) / 2;
+    f.prefill_kv_tokens = int64_t{context} + rows;
     return f;
 }
 

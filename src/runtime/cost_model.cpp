@@ -24,15 +24,21 @@ constexpr uint32_t kTableWindow = 30;
 constexpr uint32_t kSharingSamples = 50; // a regime uses the shared margin until it has that many of its own
 constexpr double kMarginStep = 0.04;
 constexpr double kMissShare = 0.01;
+constexpr double kSharedMissShare = 0.015;   // where others share the cores, the last percent cannot be bought by shorter steps
+constexpr double kPaceGain = 0.2;        // of the pace, from a step's error in the log domain
+constexpr double kMostPaceError = 0.25;  // ... which counts at most so far: one outlier moves the pace by a twentieth
+constexpr double kMostPace = 0.7;        // the pace stays within e^-0.7 and e^0.7
 constexpr double kFlatShare = 1.15;
 constexpr double kNsPerMs = 1e6;
 
-std::array<double, kSlopes> scaled(const StepFeatures& features) {
-    return {static_cast<double>(features.kv_read_tokens) / kContextUnit,
-            static_cast<double>(features.prefill_pairs) / kPairUnit, static_cast<double>(features.prefill_segments)};
-}
-
 }  // namespace
+
+/// K, A and S; where rows are data a slice's short rows do not hide the reading of its K and V, and H stands for S.
+std::array<double, 3> CostModel::loads(const StepFeatures& features) const {
+    const double third = rows_are_data_ ? static_cast<double>(features.prefill_kv_tokens) / kContextUnit
+                                        : static_cast<double>(features.prefill_segments);
+    return {static_cast<double>(features.kv_read_tokens) / kContextUnit, static_cast<double>(features.prefill_pairs) / kPairUnit, third};
+}
 
 CostModel::CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const CostRoofline& roofline)
     : ladder_(std::move(row_ladder)), rows_are_data_(rows_are_data), table_(ladder_.size()) {
@@ -46,9 +52,10 @@ CostModel::CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const 
     }
     theta_[0] = roofline.kv_bytes_per_token / roofline.bytes_per_second * 1e3 * kContextUnit;
     theta_[1] = roofline.operations_per_pair / roofline.operations_per_second * 1e3 * kPairUnit;
+    if (rows_are_data_) theta_[2] = theta_[0];   // a position read is a position read
     // Prior: a slope may be off by its own size (or by 1 ms a unit if there is no guess), against 2 % noise of a step.
     for (size_t i = 0; i < kSlopes; ++i) {
-        const double doubt = (i < 2 ? std::max(theta_[i], 1.0) : kSegmentDoubtMs) / 0.02;
+        const double doubt = (i < 2 || rows_are_data_ ? std::max(theta_[i], 1.0) : kSegmentDoubtMs) / 0.02;
         covariance_[i][i] = max_variance_[i] = doubt * doubt;
         max_variance_[i] *= 4;
     }
@@ -81,18 +88,22 @@ double CostModel::table_ns(int32_t rows) const {
 }
 
 double CostModel::slopes_ns(const StepFeatures& features) const {
-    const std::array<double, kSlopes> x = scaled(features);
+    const std::array<double, kSlopes> x = loads(features);
     return (theta_[0] * x[0] + theta_[1] * x[1] + theta_[2] * x[2]) * kNsPerMs;
+}
+
+double CostModel::expected_ns(const StepFeatures& features) const {
+    return (table_ns(features.rows) + slopes_ns(features)) * pace_;
 }
 
 uint64_t CostModel::predict_ns(const StepFeatures& features) const {
     if (features.rows <= 0) return 0;
-    return static_cast<uint64_t>(table_ns(features.rows) + slopes_ns(features));
+    return static_cast<uint64_t>(expected_ns(features));
 }
 
 uint64_t CostModel::bound_ns(const StepFeatures& features) const {
     if (features.rows <= 0) return 0;
-    return static_cast<uint64_t>((table_ns(features.rows) + slopes_ns(features)) * margin(features));
+    return static_cast<uint64_t>(expected_ns(features) * margin(features));
 }
 
 double CostModel::prefill_ns(int32_t context, int32_t tokens) const {
@@ -145,14 +156,17 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
     if (features.rows <= 0 || device_ns == 0) return CostVerdict::outlier;
     ++num_observed_;
     const auto total_ns = static_cast<double>(device_ns);
-    const double predicted_ns = table_ns(features.rows) + slopes_ns(features);
-    const double error_ns = total_ns - predicted_ns;
+    const double usual_ns = table_ns(features.rows) + slopes_ns(features);
+    const double predicted_ns = usual_ns * pace_;
+    const double error_ns = total_ns - usual_ns;
     const CostRegime where = regime(features);
     Entry& entry = table_[shape_index(features.rows)];
     const bool fresh = entry.count < 3;
-    const bool strange = std::abs(error_ns) > kOutlierShare * predicted_ns;
+    const bool strange = std::abs(total_ns - predicted_ns) > kOutlierShare * predicted_ns;
     entry.num_strange = strange ? entry.num_strange + 1 : 0;
-    if (!fresh) learn_margin(where, total_ns / predicted_ns);
+    // A stall of shared cores is no property of the step: shorter steps would meet as many of them.
+    if (!fresh && !(strange && rows_are_data_)) learn_margin(where, total_ns / predicted_ns);
+    if (!fresh) follow_pace(total_ns / usual_ns);
     if (strange && !fresh) {
         if (entry.num_strange < kStrangeRun) {
             ++num_outliers_;
@@ -162,11 +176,19 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
         entry.num_strange = 0;
     }
     double& mean_error = error_[static_cast<size_t>(where)];
-    mean_error += (std::abs(error_ns) / total_ns - mean_error) / std::min(++samples_[static_cast<size_t>(where)], 200U);
+    mean_error += (std::abs(total_ns - predicted_ns) / total_ns - mean_error) / std::min(++samples_[static_cast<size_t>(where)], 200U);
     learn_table(features, error_ns, total_ns);
     learn_slopes(shape_index(features.rows), features, error_ns, total_ns);
     refresh_envelope();
     return CostVerdict::learned;
+}
+
+/// Cores that others share are now faster, now slower, for some hundred milliseconds at a time and for every shape alike. Table and
+/// slopes learn what lasts; the pace is what they do not know yet.
+void CostModel::follow_pace(double ratio) {
+    if (!rows_are_data_) return;
+    const double error = std::clamp(std::log(ratio / pace_), -kMostPaceError, kMostPaceError);
+    pace_ = std::exp(std::clamp(std::log(pace_) + kPaceGain * error, -kMostPace, kMostPace));
 }
 
 void CostModel::learn_entry(size_t index, double error_ns, double weight) {
@@ -223,7 +245,7 @@ void CostModel::fill_unmeasured() {
 /// their usual values. So a wrong table entry does not bend the slopes, and a wrong slope does not stay in the table.
 void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns) {
     Entry& entry = table_[shape];
-    const std::array<double, kSlopes> load = scaled(features);
+    const std::array<double, kSlopes> load = loads(features);
     // Between two shapes the rows differ from step to step and the table's own error with them: no usual load to compare with.
     const bool within = !rows_are_data_;
     if (within && entry.num_loads == 0) {
@@ -293,8 +315,9 @@ void CostModel::move_slopes(const std::array<double, kSlopes>& by) {
 
 void CostModel::learn_margin(CostRegime regime, double ratio) {
     const auto at = static_cast<size_t>(regime);
-    const auto step = [ratio](double q) {
-        return std::clamp(q + kMarginStep * ((ratio > q ? 1.0 : 0.0) - kMissShare), 1.0, 2.0);
+    const double share = rows_are_data_ ? kSharedMissShare : kMissShare;
+    const auto step = [ratio, share](double q) {
+        return std::clamp(q + kMarginStep * ((ratio > q ? 1.0 : 0.0) - share), 1.0, 2.0);
     };
     shared_margin_ = step(shared_margin_);
     if (samples_[at] < kSharingSamples) {
@@ -318,7 +341,8 @@ CostSnapshot CostModel::snapshot() const {
     for (size_t i = 0; i < 3; ++i) snapshot.margin[i] = samples_[i] < kSharingSamples ? shared_margin_ : margin_[i];
     snapshot.kd_ns = theta_[0] * kNsPerMs / kContextUnit;
     snapshot.ka_ns = theta_[1] * kNsPerMs / kPairUnit;
-    snapshot.ks_ns = theta_[2] * kNsPerMs;
+    snapshot.ks_ns = rows_are_data_ ? 0.0 : theta_[2] * kNsPerMs;
+    snapshot.pace = pace_;
     snapshot.num_observed = num_observed_;
     snapshot.num_outliers = num_outliers_;
     return snapshot;
@@ -331,7 +355,9 @@ std::string CostModel::save() const {
     for (size_t i = 0; i < ladder_.size(); ++i) {
         out << ladder_[i] << ' ' << table_[i].ns << ' ' << std::min(table_[i].count, kTableWindow) << '\n';
     }
-    out << theta_[0] << ' ' << theta_[1] << ' ' << shared_margin_ << '\n';
+    out << theta_[0] << ' ' << theta_[1] << ' ' << shared_margin_;
+    if (rows_are_data_) out << ' ' << theta_[2];
+    out << '\n';
     return out.str();
 }
 
@@ -350,12 +376,14 @@ bool CostModel::load(const std::string& text) {
         // Another day's table is a good guess, not a measurement of today: it may be moved quickly.
         table[i].count = std::min(table[i].count, 3U);
     }
-    double context = 0, pairs = 0, margin = 0;
-    if (!(in >> context >> pairs >> margin) || !(context >= 0) || !(pairs >= 0)) return false;
+    double context = 0, pairs = 0, margin = 0, reads = 0;
+    if (!(in >> context >> pairs >> margin) || (rows_are_data_ && !(in >> reads)) || !(reads >= 0) || !std::isfinite(reads)) return false;
+    if (!(context >= 0) || !(pairs >= 0)) return false;
     if (!std::isfinite(context) || !std::isfinite(pairs) || !(margin >= 1) || !(margin <= 2)) return false;
     table_ = table;
     theta_[0] = context;
     theta_[1] = pairs;
+    if (rows_are_data_) theta_[2] = reads;
     shared_margin_ = margin;
     fill_unmeasured();
     refresh_envelope();

@@ -1,5 +1,5 @@
 // CostModel: predicts a step's time from its shape and learns from the device's own timings (scheduling.md 4.1, 4.3).
-// That = L[n~] + kd K + ka A + ks S. Pure; engine thread only; snapshots for metrics are plain copies.
+// That = L[n~] + kd K + ka A + ks S; where rows are data (L[n] + kd K + ka A + kh H) x pace. Pure; engine thread only; snapshots for metrics are plain copies.
 #pragma once
 
 #include <array>
@@ -28,6 +28,7 @@ struct CostSnapshot {
     std::array<double, 3> error_ratio{};   ///< mean |e| / T a regime
     std::array<double, 3> margin{1, 1, 1}; ///< q
     double kd_ns = 0, ka_ns = 0, ks_ns = 0;
+    double pace = 1;                       ///< of the last steps over their usual time; moves only where rows are data
     uint64_t num_observed = 0, num_outliers = 0;
 };
 
@@ -78,7 +79,10 @@ private:
     [[nodiscard]] size_t shape_index(int32_t rows) const;
     [[nodiscard]] double launch_ns(int32_t rows) const;
     [[nodiscard]] double table_ns(int32_t rows) const;
+    [[nodiscard]] std::array<double, 3> loads(const StepFeatures& features) const;
     [[nodiscard]] double slopes_ns(const StepFeatures& features) const;
+    [[nodiscard]] double expected_ns(const StepFeatures& features) const;   // the pace in it
+    void follow_pace(double ratio);
     void learn_entry(size_t index, double error_ns, double weight);
     void learn_table(const StepFeatures& features, double error_ns, double total_ns);
     void learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns);
@@ -92,11 +96,12 @@ private:
     bool rows_are_data_;
     int32_t knee_rows_;
     std::vector<Entry> table_;          // one a shape
-    std::array<double, 3> theta_{};     // ms a unit of K, of A and of S
+    std::array<double, 3> theta_{};     // ms a unit of K, of A and of S (or H)
     std::array<std::array<double, 3>, 3> covariance_{};
     std::array<double, 3> max_variance_{};
     std::array<double, 3> margin_{1.1, 1.1, 1.1};
     double shared_margin_ = 1.1;
+    double pace_ = 1;
     std::array<double, 3> error_{};
     std::array<uint32_t, 3> samples_{};
     uint64_t num_observed_ = 0, num_outliers_ = 0;

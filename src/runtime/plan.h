@@ -16,6 +16,7 @@ struct StepFeatures {
     int32_t prefill_segments = 0; ///< S
     int64_t kv_read_tokens = 0;   ///< K = sum of decode context lengths
     int64_t prefill_pairs = 0;    ///< A = sum c (h + (c + 1) / 2)
+    int64_t prefill_kv_tokens = 0; ///< H = sum h + c: K and V that the slices read, whatever their rows
 };
 
 /// Consecutive rows of one request in a step. `token_begin` counts in the request's own token list (prompt, then outputs).

@@ -167,6 +167,8 @@ void Scheduler::Impl::charge(const Launched& step, uint64_t device_ns) {
 /// The gaps that the step ended, in a device part, which the trim answers for, and a host part, which the budget sets aside.
 void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns) {
     const bool with_prefill = step.features.prefill_segments > 0;
+    // Without a flat part the floor's slice breaks the budget knowingly: smaller budgets would only make more of them.
+    const bool counts = !cost.rows_are_data() || !step.at_floor;
     for (const Launched::Part& part : step.parts) {
         Record& r = at(part.record);
         if (r.request.id != part.id || r.pending_gap_ns == 0) continue;
@@ -177,7 +179,7 @@ void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns) {
         const double host_ns = std::max(gap - counted, 0.0);
         host.observe(host_ns);
         const double device_part = std::min(gap, counted + host.ns());
-        trim.gap(device_part / static_cast<double>(itl_ns(r)), with_prefill);
+        if (counts) trim.gap(device_part / static_cast<double>(itl_ns(r)), with_prefill);
     }
 }
 

@@ -81,12 +81,15 @@ Scheduler::Impl::AdmissionLoad Scheduler::Impl::admission_load() const {
     f.rows = f.decode_rows + least_slice(cost);
     f.prefill_segments = 1;
     f.padded_rows = cost.padded_rows(f.rows);
-    load.bound_ns = static_cast<double>(cost.bound_ns(f));
-    load.context_ns = cost.snapshot().kd_ns * cost.margin(f);
+    // For life: where others share the cores the margin is the doubt of one step, and half of steps are shorter than predicted.
+    const bool shared = cost.rows_are_data();
+    load.bound_ns = static_cast<double>(shared ? cost.predict_ns(f) : cost.bound_ns(f));
+    load.context_ns = cost.snapshot().kd_ns * (shared ? 1.0 : cost.margin(f));
+    load.trim = shared ? 1.0 : trim.trim();
     StepFeatures alone;
     alone.rows = alone.decode_rows = 1;
     alone.padded_rows = cost.padded_rows(1);
-    load.alone_ns = static_cast<double>(cost.bound_ns(alone));
+    load.alone_ns = static_cast<double>(shared ? cost.predict_ns(alone) : cost.bound_ns(alone));
     return load;
 }
 
@@ -100,8 +103,9 @@ bool Scheduler::Impl::may_admit(const Record& r, const AdmissionLoad& load) cons
     if (r.is_paused || r.last_step > applied_step) return false;   // its last sampled token is not known yet
     if (at_tenant_limit(r)) return false;
     if (load.num_reading == 0 || config.fixed_chunk) return true;
+    if (r.outputs + 1 >= r.request.max_tokens) return true;   // its only token comes with its prompt: it never decodes
     // Decode floor: one more stream for life must leave room for a slice of prefill within the tightest promise.
-    const double promise = static_cast<double>(std::min(load.tightest_ns, itl_ns(r))) * trim.trim() - host.ns();
+    const double promise = static_cast<double>(std::min(load.tightest_ns, itl_ns(r))) * load.trim - host.ns();
     const double own_ns = load.context_ns * r.request.prompt_tokens;
     // Where one stream alone breaks it the promise cannot be kept by keeping others out.
     return load.bound_ns + own_ns <= promise || load.alone_ns + own_ns > promise;

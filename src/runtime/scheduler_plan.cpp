@@ -85,13 +85,17 @@ void Scheduler::Impl::spend_skip_credits(uint64_t start_ns) {
 
 // ---- prefill rows
 
+/// Of the request's gap, what lies before the step's start.
+uint64_t Scheduler::Impl::waited_ns(const Record& r, uint64_t start_ns) {
+    // A token that is still in flight comes out at the running step's end: the gap begins there.
+    const bool pending = r.num_emitted < r.outputs || r.last_emit_ns == 0;
+    return pending || start_ns < r.last_emit_ns ? 0 : start_ns - r.last_emit_ns;
+}
+
 /// Time that the request's next token may take from the step's start, its promise's trim and the host's part aside.
 double Scheduler::Impl::allowed_gap_ns(const Record& r, uint64_t start_ns) const {
     const auto itl = static_cast<double>(itl_ns(r));
-    // A token that is still in flight comes out at the running step's end: the gap begins there.
-    const bool pending = r.num_emitted < r.outputs || r.last_emit_ns == 0;
-    const double waited = pending ? 0 : static_cast<double>(start_ns) - static_cast<double>(r.last_emit_ns);
-    const double allowed = itl - std::max(waited, 0.0);
+    const double allowed = itl - static_cast<double>(waited_ns(r, start_ns));
     if (!(r.request.envelope || class_of(r).envelope) || r.first_emit_ns == 0) return allowed;
     const double due = static_cast<double>(r.first_emit_ns) + itl * r.outputs;
     return std::min(due - static_cast<double>(start_ns), (1.0 + kEnvelopeCredit) * itl);
@@ -131,10 +135,31 @@ void Scheduler::Impl::fill_needs() {
     }
 }
 
-RowChoice Scheduler::Impl::choose(uint64_t budget_ns) {
+DecodeLoad Scheduler::Impl::decode_load() const {
     DecodeLoad load;
     load.rows = static_cast<int32_t>(decodes.size());
     for (const int32_t i : decodes) load.context_tokens += at(i).computed + 1;
+    return load;
+}
+
+/// The gap of a step that holds the decode rows and the floor's slice of the prompts: the tightest that a request may ask for.
+void Scheduler::Impl::note_least_step(uint64_t start_ns) {
+    const bool wanted = std::any_of(decodes.begin(), decodes.end(), [&](int32_t i) { return at(i).request.itl_ns != 0; });
+    if (!wanted || config.fixed_chunk) return;
+    const DecodeLoad load = decode_load();
+    int64_t left = 0;
+    uint64_t waited = 0;
+    for (const PrefillNeed& need : needs) left += need.remaining;
+    for (const int32_t i : decodes) waited = std::max(waited, waited_ns(at(i), start_ns));
+    const auto most = static_cast<int32_t>(std::min<int64_t>(left, std::max(0, config.row_ladder.back() - load.rows)));
+    if (most == 0) return;
+    const StepFeatures features = mixed_features(cost, load, needs, floor_slice(cost, load, most));
+    const double step = (static_cast<double>(cost.bound_ns(features)) + host.ns()) / trim.factor() + 1e3;
+    least_itl_ns = static_cast<uint64_t>(step) + std::min<uint64_t>(waited, static_cast<uint64_t>(step));
+}
+
+RowChoice Scheduler::Impl::choose(uint64_t budget_ns) {
+    const DecodeLoad load = decode_load();
     if (!config.fixed_chunk) {
         return choose_rows(cost, load, needs, {budget_ns, config.row_ladder.back(), steps_without_prefill});
     }
@@ -188,6 +213,10 @@ void Scheduler::Impl::place_prefills(uint64_t start_ns, StepPlan& plan) {
         return;
     }
     fill_needs();
+    if (decoding) {
+        note_least_step(start_ns);
+        plan.budget_ns = gap_budget_ns(start_ns);
+    }
     const uint64_t budget_ns = decoding ? plan.budget_ns : idle_ns;
     const RowChoice choice = choose(budget_ns);
     step_ns = static_cast<double>(budget_ns);
@@ -222,6 +251,7 @@ void Scheduler::Impl::add_segment(StepPlan& plan, Record& r, int32_t rows) {
     } else {
         ++f.prefill_segments;
         f.prefill_pairs += int64_t{rows} * r.computed + int64_t{rows} * (rows + 1) / 2;
+        f.prefill_kv_tokens += int64_t{r.computed} + rows;
     }
     if (s.samples) {
         ++plan.num_samples;
@@ -244,11 +274,11 @@ void Scheduler::Impl::close_plan(StepPlan& plan) {
     Launched& step = launched.back();
     step.step = plan.step;
     step.features = plan.features;
+    step.at_floor = plan.at_floor;
     for (const PlanSegment& s : plan.segments) {
         const int32_t place = slot_records[static_cast<size_t>(s.slot)];
         Record& r = at(place);
-        const bool pending = r.num_emitted < r.outputs || r.last_emit_ns == 0;
-        const uint64_t waited = pending || plan_start_ns < r.last_emit_ns ? 0 : plan_start_ns - r.last_emit_ns;
+        const uint64_t waited = waited_ns(r, plan_start_ns);
         r.computed += s.num_rows;
         r.last_step = plan.step;
         r.skipped_steps = 0;

@@ -2,6 +2,7 @@
 // See scheduler.h for the contract.
 #pragma once
 
+#include <algorithm>
 #include <tuple>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct Scheduler::Impl {
     struct Launched {
         uint64_t step = 0;
         StepFeatures features;
+        bool at_floor = false;
         struct Part {
             int32_t record = -1;
             RequestId id = 0;
@@ -85,7 +87,12 @@ struct Scheduler::Impl {
     [[nodiscard]] const SchedulerClass& class_of(const Record& r) const {
         return config.classes[static_cast<size_t>(r.request.class_index)];
     }
-    [[nodiscard]] uint64_t itl_ns(const Record& r) const { return r.request.itl_ns != 0 ? r.request.itl_ns : class_of(r).itl_ns; }
+    /// The request's own promise, if it has one: not tighter than the least step that moves prompts at all, as far as its class has
+    /// not promised that. What nobody can keep must not stop everybody's prompts.
+    [[nodiscard]] uint64_t itl_ns(const Record& r) const {
+        const uint64_t own = r.request.itl_ns, promised = class_of(r).itl_ns;
+        return own == 0 ? promised : std::max(own, std::min(promised, least_itl_ns));
+    }
     [[nodiscard]] uint64_t ttft_ns(const Record& r) const {
         return r.request.ttft_ns != 0 ? r.request.ttft_ns : class_of(r).ttft_ns;
     }
@@ -98,6 +105,9 @@ struct Scheduler::Impl {
     void place_prefills(uint64_t start_ns, StepPlan& plan);
     void hold_back();
     void fill_needs();
+    [[nodiscard]] DecodeLoad decode_load() const;
+    void note_least_step(uint64_t start_ns);
+    [[nodiscard]] static uint64_t waited_ns(const Record& r, uint64_t start_ns);
     RowChoice choose(uint64_t budget_ns);
     [[nodiscard]] double allowed_gap_ns(const Record& r, uint64_t start_ns) const;
     [[nodiscard]] uint64_t gap_budget_ns(uint64_t start_ns) const;
@@ -126,6 +136,7 @@ struct Scheduler::Impl {
         double bound_ns = 0;            ///< of it with the least slice of prefill, the newcomer's own context aside
         double alone_ns = 0;            ///< of a single stream without context
         double context_ns = 0;          ///< a token of context
+        double trim = 1;                ///< of the promise
         uint64_t tightest_ns = UINT64_MAX;
     };
     [[nodiscard]] AdmissionLoad admission_load() const;
@@ -169,6 +180,7 @@ struct Scheduler::Impl {
     double lowest_counter = 0;             // of tenants that have prefill work
     double share = 1;                      // of the device that prefills may take beside the decodes
     double late_credit_ns = 0;             // prefill time that prompts past their promise have coming
+    uint64_t least_itl_ns = 0;             // of the decode rows and the floor's slice, lately
     double step_ns = 0;                    // budget of the last step with prefill rows: the measure of "urgent"
     std::vector<int32_t> infeasible_steps; // [class] of the window at hand
     std::vector<uint8_t> is_infeasible;    // [class] of the last whole window

@@ -137,6 +137,25 @@ TEST_CASE("where the rows are data, a budget of a few rows buys a few rows each 
     CHECK(choose_rows(padded, {4, 1000}, needs, {10'000'000, 512, 0}).prefill_rows == 0);
 }
 
+TEST_CASE("where the rows are data the floor's slice is what the flat part leaves, not a shape's least") {
+    // 1 row 2 ms, each further one 1 ms: nothing is flat, and a slice of 16 rows would make each floor step ten times too long.
+    CostModel cost({1, 2, 4, 8, 16, 32}, true, {});
+    for (int i = 0; i < 400; ++i) {
+        StepFeatures f;
+        f.rows = f.padded_rows = 1 + i % 32;
+        cost.observe(f, static_cast<uint64_t>((1 + f.rows) * 1'000'000));
+    }
+    std::vector<PrefillNeed> needs(1);
+    needs[0].remaining = 1000;
+    const DecodeLoad decode{1, 0};
+    CHECK(floor_slice(cost, decode, 1000) == 1);
+    const RowChoice choice = choose_rows(cost, decode, needs, {1'000'000, 32, kMaxDutySteps});
+    CHECK(choice.at_floor);
+    CHECK(choice.prefill_rows == 1);
+    const CostModel padded(ladder(), false, roofline());
+    CHECK(floor_slice(padded, decode, 1000) >= kMinSlice);
+}
+
 TEST_CASE("where decode alone breaks the budget, prefill still gets a step now and then") {
     const CostModel cost(ladder(), true, roofline());
     std::vector<PrefillNeed> needs{{1000, 0, kFloorShare}};

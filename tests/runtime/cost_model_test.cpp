@@ -172,6 +172,62 @@ TEST_CASE("where rows are data the cost runs straight between shapes and never f
     }
 }
 
+TEST_CASE("where rows are data a step costs its true rows, its slices' K and V, and the machine's pace", "[cost_model]") {
+    // A device without shapes that other programs slow down for some hundred steps at a time.
+    CostRoofline roofline;
+    roofline.weight_bytes = 1e8;
+    roofline.operations_per_row = 2e8;
+    roofline.kv_bytes_per_token = 23'040;
+    roofline.operations_per_pair = 69'000;
+    roofline.bytes_per_second = 4e10;
+    roofline.operations_per_second = 6e11;
+    CostModel cost({1, 2, 4, 8, 16, 32, 64}, true, roofline);
+    const auto usual_ns = [](const StepFeatures& f) {
+        return 2e6 + 0.7e6 * f.rows + 1000.0 * static_cast<double>(f.kv_read_tokens + f.prefill_kv_tokens) +
+               450.0 * static_cast<double>(f.prefill_pairs);
+    };
+    const auto features = [&](int32_t slice, int32_t history) {
+        StepFeatures f = step(cost, 1, slice, 300, history);
+        f.prefill_kv_tokens = slice > 0 ? history + slice : 0;
+        return f;
+    };
+    sim::Random random(4);
+    double pace = 1;
+    const auto run = [&](int num_steps) {
+        double sum = 0;
+        for (int i = 0; i < num_steps; ++i) {
+            const StepFeatures f = features(random.between(0, 12), random.between(0, 2000));
+            const double ns = pace * usual_ns(f) * std::exp(0.02 * random.normal());
+            sum += std::abs(static_cast<double>(cost.predict_ns(f)) - ns) / ns;
+            cost.observe(f, static_cast<uint64_t>(ns));
+        }
+        return sum / num_steps;
+    };
+    run(2000);
+    CHECK(run(500) < 0.05);
+    for (int32_t slice = 1; slice < 12; ++slice) {
+        CAPTURE(slice);   // between the entries too, and no jump behind one
+        CHECK(static_cast<double>(cost.predict_ns(features(slice, 1000))) == Approx(usual_ns(features(slice, 1000))).epsilon(0.1));
+        CHECK(cost.predict_ns(features(slice + 1, 1000)) > cost.predict_ns(features(slice, 1000)));
+    }
+    pace = 1.3;
+    run(10);
+    CHECK(run(30) < 0.06);
+    pace = 1.0;
+    run(10);
+    CHECK(run(30) < 0.06);
+    const double margin = cost.margin(features(4, 100));
+    const double before = cost.snapshot().pace;
+    const StepFeatures stalled = features(4, 100);
+    cost.observe(stalled, static_cast<uint64_t>(4 * usual_ns(stalled)));
+    CHECK(cost.margin(stalled) == margin);   // a stall is no property of the step
+    CHECK(cost.snapshot().pace < 1.08 * before);
+
+    CostModel padded({1, 2, 4, 8, 16, 32, 64}, false, roofline);
+    for (int i = 0; i < 100; ++i) padded.observe(stalled, static_cast<uint64_t>(1.2 * usual_ns(stalled)));
+    CHECK(padded.snapshot().pace == 1.0);
+}
+
 TEST_CASE("the flat part ends where a shape costs 15 percent more", "[cost_model]") {
     CostModel cost = h100();
     sim::Random random(7);

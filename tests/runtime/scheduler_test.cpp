@@ -129,6 +129,36 @@ TEST_CASE("where decoding alone breaks the promise that is said, and prompts sti
     CHECK(rig.emitted[1] > 0);
 }
 
+TEST_CASE("a request that asks for an impossible gap is infeasible for itself alone: everybody's prompts move on", "[scheduler]") {
+    const auto steps_of_document = [](uint64_t own_itl_ns) {
+        SchedulerRig rig(rig_config(40));
+        rig.start_streams(2, 500);
+        SchedulerRequest greedy;
+        greedy.id = 3;
+        greedy.prompt_tokens = 500;
+        greedy.max_tokens = 4000;
+        greedy.itl_ns = own_itl_ns;
+        rig.submit(greedy);
+        while (rig.emitted[3] == 0) rig.step();
+        rig.submit(4, 8000, 100);
+        int32_t steps = 0;
+        for (; rig.emitted[4] == 0 && steps < 4000; ++steps) {
+            rig.step();
+            CHECK(rig.plan.features.decode_rows == 3);   // and nobody stands back for it
+        }
+        CHECK_FALSE(rig.scheduler.infeasible(0));
+        CHECK(rig.scheduler.budget_trim() > 0.9);
+        return steps;
+    };
+    const int32_t tightest = steps_of_document(static_cast<uint64_t>(9 * kMs));
+    for (const uint64_t own_itl_ns : {uint64_t{1'000}, uint64_t{1 * kMs}, uint64_t{5 * kMs}}) {
+        CAPTURE(own_itl_ns);
+        const int32_t steps = steps_of_document(own_itl_ns);
+        CHECK(steps <= 8000 / 60);         // the slice of the flat part, which ends at 64 rows, in each step
+        CHECK(steps >= tightest);
+    }
+}
+
 TEST_CASE("nothing decodes: a step is as large as a new arrival may wait for", "[scheduler]") {
     SchedulerRig rig(rig_config());
     rig.submit(1, 30'000, 10);
