@@ -47,8 +47,9 @@ struct Step {
             const AttentionWork& w = work[static_cast<size_t>(i)];
             for (int32_t r = w.row_begin; r < w.row_begin + w.num_rows; ++r) {
                 int32_t& end = seen[{r, w.kv_head}];
-                if (end != w.kv_begin) return "a gap before item " + std::to_string(i);
                 const SegmentInput& s = segments[static_cast<size_t>(w.segment)];
+                if (end == s.position_begin + r - s.row_begin + 1) continue;   // a later chunk of the rows behind it
+                if (end != w.kv_begin) return "a gap before item " + std::to_string(i);
                 end = std::min(w.kv_end, s.position_begin + r - s.row_begin + 1);
             }
         }

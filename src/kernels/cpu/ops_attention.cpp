@@ -1,6 +1,7 @@
-// Attention of the CPU device: the work list and the item that runs it. Decode rows are cut at absolute chunks of 256 positions,
-// whose results are folded in order; prefill rows walk their chunks themselves, some at a time. Either way gives the same
-// bits. Work is dealt to the threads in stretches of equal cost, so that a long context beside short ones balances.
+// Attention of the CPU device: the work list and the item that runs it. Where there are few items for the threads (decode rows, a
+// short slice of a prompt) a row's context is cut at absolute chunks of 256 positions, whose results are folded in order; else rows
+// walk their chunks themselves, some at a time. Either way gives the same bits. Work is dealt to the threads in stretches of equal
+// cost, so that a long context beside short ones balances.
 #include <algorithm>
 
 #include "kernels/cpu/kernel_table.h"
@@ -12,6 +13,8 @@ namespace {
 
 /// Prefill rows that share the loading of K and V; all their queries' states stay in the L2 cache.
 constexpr int32_t kMostRowsPerJob = 16;
+/// Fewer items a thread than this do not balance: three KV heads on two threads take as long as four.
+constexpr int32_t kItemsPerThread = 8;
 /// Room for so many items of cut rows at most: with more than that on the list the threads are balanced as it is.
 constexpr int64_t kMostCutItems = 1 << 16;
 int32_t rows_per_job(int32_t group) { return std::clamp(kMaxJobQueries / group, 1, kMostRowsPerJob); }
@@ -58,7 +61,11 @@ bool is_mine(const TaskContext& context, int64_t cost_before, int64_t cost, int6
 
 int64_t cost_of(const AttentionWork& w) { return int64_t{w.num_rows} * (w.kv_end - w.kv_begin) + 64; }
 
-/// Partial results of this thread's share of split rows into their outputs: the items of one (segment, head) stand together.
+bool are_same_rows(const AttentionWork& a, const AttentionWork& b) {
+    return a.segment == b.segment && a.kv_head == b.kv_head && a.row_begin == b.row_begin;
+}
+
+/// Partial results of this thread's share of split rows into their outputs: the items of the same rows and head stand together.
 void fold_partials(TaskContext& context, const AttentionParams& p, const KernelTable& kernels) {
     const int group = p.num_heads / p.kv.num_kv_heads;
     const size_t stride = static_cast<size_t>(group) * partial_stride(p.kv);
@@ -67,13 +74,14 @@ void fold_partials(TaskContext& context, const AttentionParams& p, const KernelT
     for (int32_t i = 0; i < num_work;) {
         const AttentionWork& w = p.in.work[i];
         int32_t end = i + 1;
-        while (end < num_work && p.in.work[end].segment == w.segment && p.in.work[end].kv_head == w.kv_head) ++end;
+        while (end < num_work && are_same_rows(p.in.work[end], w)) ++end;
         if (w.partial >= 0) {
-            for (int h = 0; h < group; ++h) {
+            for (int q = 0; q < w.num_rows * group; ++q) {
                 if (turn++ % context.num_threads != context.thread) continue;
                 const AttentionJob j = job_of(p, w);
-                kernels.merge(j.partial + static_cast<size_t>(h) * partial_stride(p.kv), stride, end - i, p.kv.head_dim,
-                              j.out + static_cast<size_t>(h * p.kv.head_dim));
+                const size_t out = static_cast<size_t>(q / group) * j.out_stride + static_cast<size_t>(q % group * p.kv.head_dim);
+                kernels.merge(j.partial + static_cast<size_t>(q) * partial_stride(p.kv), stride * static_cast<size_t>(w.num_rows), end - i,
+                              p.kv.head_dim, j.out + out);
             }
         }
         i = end;
@@ -117,40 +125,43 @@ Status op_attention(Stream& stream, const AttentionParams& params) {
     return static_cast<CpuStream&>(stream).enqueue(run_attention, params);
 }
 
-Status plan_attention(const Device&, const AttentionPlanParams& p) {
+Status plan_attention(const Device& device, const AttentionPlanParams& p) {
     StepHeader& header = *p.host.header;
-    const int32_t rows_a_job = rows_per_job(p.num_heads / p.kv.num_kv_heads);
-    const int32_t heads = p.kv.num_kv_heads;
-    const auto whole_jobs = [&](const SegmentInput& s) { return (s.num_rows + rows_a_job - 1) / rows_a_job; };
-    int64_t rest = 0;   // items a head that the segments to come need at least
-    for (int32_t s = 0; s < header.num_segments; ++s) rest += whole_jobs(p.host.segments[s]);
     int32_t num_work = 0;
-    int32_t num_partials = 0;
+    int32_t num_partials = 0;   // results of a row's chunk, all heads of a KV head in one; as many as there may be items
+    const int32_t rows_a_job = rows_per_job(p.num_heads / p.kv.num_kv_heads);
+    const int32_t num_heads = p.kv.num_kv_heads;
+    const auto tiles_of = [&](const SegmentInput& segment) { return (segment.num_rows + rows_a_job - 1) / rows_a_job; };
+    int64_t least_left = 0;     // items of the segments to come if none of them is cut
+    for (int32_t s = 0; s < header.num_segments; ++s) least_left += int64_t{tiles_of(p.host.segments[s])} * num_heads;
+    if (least_left > p.capacity.max_work) return {kStatusBadArgument, "the attention work list is full"};
     for (int32_t s = 0; s < header.num_segments; ++s) {
         const SegmentInput& segment = p.host.segments[s];
-        const int32_t context = segment.position_begin + 1;
-        const int32_t chunks = (context + kChunkPositions - 1) / kChunkPositions;
-        rest -= whole_jobs(segment);
-        // A row whose chunks find no room walks them in one item, to the same bits.
-        const bool is_split = segment.num_rows == 1 && chunks > 1 && num_work + (rest + chunks) * heads <= p.capacity.max_work;
-        const int32_t items = is_split ? chunks : whole_jobs(segment);
-        if (num_work + items * heads > p.capacity.max_work) return {kStatusBadArgument, "the attention work list is full"};
-        for (int32_t i = 0; i < items * heads; ++i) {
-            const int32_t part = i % items;
-            AttentionWork& w = p.host.work[num_work++];
-            w = AttentionWork{};
-            w.segment = s;
-            w.kv_head = i / items;
-            if (is_split) {
-                w.row_begin = segment.row_begin;
-                w.num_rows = 1;
-                w.kv_begin = part * kChunkPositions;
-                w.kv_end = std::min(context, (part + 1) * kChunkPositions);
-                w.partial = num_partials++;
-            } else {
-                w.row_begin = segment.row_begin + part * rows_a_job;
-                w.num_rows = std::min(rows_a_job, segment.num_rows - part * rows_a_job);
-                w.kv_end = segment.position_begin + part * rows_a_job + w.num_rows;
+        const int32_t tiles = tiles_of(segment);
+        least_left -= int64_t{tiles} * num_heads;
+        const int32_t most_chunks = (segment.position_begin + segment.num_rows + kChunkPositions - 1) / kChunkPositions;
+        const int64_t most_items = int64_t{tiles} * most_chunks * num_heads;
+        const int64_t most_partials = int64_t{segment.num_rows} * most_chunks * num_heads;
+        const bool few = segment.num_rows == 1 || tiles * num_heads < kItemsPerThread * device.caps().num_threads;
+        const int64_t room = p.capacity.max_work - least_left;
+        const bool split = few && num_work + most_items <= room && num_partials + most_partials <= p.capacity.max_work;
+        for (int32_t i = 0; i < num_heads * tiles; ++i) {
+            const int32_t first = i % tiles * rows_a_job;
+            const int32_t rows = std::min(rows_a_job, segment.num_rows - first);
+            const int32_t context = segment.position_begin + first + rows;
+            const int32_t chunks = split ? (context + kChunkPositions - 1) / kChunkPositions : 1;
+            for (int32_t c = 0; c < chunks; ++c) {
+                AttentionWork& w = p.host.work[num_work++];
+                w = AttentionWork{};
+                w.segment = s;
+                w.kv_head = i / tiles;
+                w.row_begin = segment.row_begin + first;
+                w.num_rows = rows;
+                w.kv_begin = c * kChunkPositions;
+                w.kv_end = c + 1 == chunks ? context : (c + 1) * kChunkPositions;
+                if (chunks == 1) continue;
+                w.partial = num_partials;
+                num_partials += rows;
             }
         }
     }
