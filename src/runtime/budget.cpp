@@ -128,7 +128,8 @@ StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std
 }
 
 int32_t floor_slice(const CostModel& cost, const DecodeLoad& decode, int32_t most) {
-    return std::clamp(cost.floor_rows(decode.rows) - decode.rows, std::min(least_slice(cost), most), most);
+    const int32_t least = std::min(least_slice(cost), most);
+    return cost.rows_are_data() ? least : std::clamp(cost.floor_rows(decode.rows) - decode.rows, least, most);
 }
 
 RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, const RowBudget& budget) {

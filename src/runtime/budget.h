@@ -50,7 +50,8 @@ constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets i
 void share_rows(std::span<PrefillNeed> needs, int32_t total);
 /// Features of a step with these decode rows and `total` prefill rows over the needs.
 StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t total);
-/// The slice that runs where none fits the budget: the rest of the flat part, of `most` rows that wait.
+/// The slice that runs where none fits the budget, of `most` rows that wait: the rest of the flat part; the least where each row has
+/// its price.
 int32_t floor_slice(const CostModel& cost, const DecodeLoad& decode, int32_t most);
 /// Largest number of prefill rows that the budget buys; floor and duty cycle where even little breaks it.
 RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, const RowBudget& budget);

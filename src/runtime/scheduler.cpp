@@ -165,10 +165,11 @@ void Scheduler::Impl::charge(const Launched& step, uint64_t device_ns) {
 }
 
 /// The gaps that the step ended, in a device part, which the trim answers for, and a host part, which the budget sets aside.
-void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns) {
+void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns, CostVerdict verdict) {
     const bool with_prefill = step.features.prefill_segments > 0;
-    // Without a flat part the floor's slice breaks the budget knowingly: smaller budgets would only make more of them.
-    const bool counts = !cost.rows_are_data() || !step.at_floor;
+    // Where rows are data and cores shared: the floor's slice breaks the budget knowingly, and a stall of the machine strikes steps of
+    // any length. Smaller budgets would only make more of either.
+    const bool counts = !cost.rows_are_data() || (!step.at_floor && verdict == CostVerdict::learned);
     for (const Launched::Part& part : step.parts) {
         Record& r = at(part.record);
         if (r.request.id != part.id || r.pending_gap_ns == 0) continue;
@@ -190,8 +191,7 @@ void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {
     launched.erase(launched.begin());
     applied_step = step.step;
     if (!outcome.failed && outcome.device_ns > 0) {
-        cost.observe(step.features, outcome.device_ns);
-        note_gaps(step, outcome.device_ns);
+        note_gaps(step, outcome.device_ns, cost.observe(step.features, outcome.device_ns));
     }
     charge(step, outcome.device_ns);
     for (const Launched::Part& part : step.parts) {

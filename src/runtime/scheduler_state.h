@@ -82,7 +82,7 @@ struct Scheduler::Impl {
     void leave_slot(Record& r);
     void publish(Record& r, int32_t computed);
     void charge(const Launched& step, uint64_t device_ns);
-    void note_gaps(const Launched& step, uint64_t device_ns);
+    void note_gaps(const Launched& step, uint64_t device_ns, CostVerdict verdict);
     void learn_output(const Record& r);
     [[nodiscard]] const SchedulerClass& class_of(const Record& r) const {
         return config.classes[static_cast<size_t>(r.request.class_index)];
