@@ -21,6 +21,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include <takt/percentiles.h>
+
 namespace takt::bench {
 
 namespace asio = boost::asio;
@@ -156,10 +158,7 @@ Request random_request(uint64_t seed, int64_t prompt_tokens, int32_t max_tokens,
 
 double quantile(std::vector<double> values, double share) {
     if (values.empty()) throw std::runtime_error("no values to take a quantile of");
-    std::sort(values.begin(), values.end());
-    const double rank = share * static_cast<double>(values.size());
-    const size_t index = rank < 1 ? 0 : static_cast<size_t>(rank + 0.999999) - 1;
-    return values[std::min(index, values.size() - 1)];
+    return percentile(values, share);
 }
 
 double median(std::vector<double> values) {

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <takt/engine.h>
+#include <takt/percentiles.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -127,12 +128,6 @@ std::vector<std::uint64_t> read_streams(const std::vector<int>& sockets) {
     return out;
 }
 
-double quantile(std::vector<double> values, double q) {
-    if (values.empty()) return 0;
-    std::sort(values.begin(), values.end());
-    return values[std::min(values.size() - 1, static_cast<std::size_t>(q * static_cast<double>(values.size())))];
-}
-
 // The floor: from a write to an eventfd to a thread that slept on it being awake; two such wakings lie in every token's way
 // at most, the engine's and the server's.
 double wake_p50_us() {
@@ -165,7 +160,7 @@ double wake_p50_us() {
     sleeper.join();
     ::close(event);
     ::close(poll);
-    return quantile(out, 0.5);
+    return takt::percentile(out, 0.5);
 }
 
 // The floor of the sends: a frame's bytes to each of so many sockets of this machine one after the other, nobody asleep on them.
@@ -220,9 +215,9 @@ void print(const std::vector<takt::StepRecord>& steps, const std::vector<std::ui
         last.push_back(static_cast<double>(*(end - 1) - steps[i].end_ns) / 1e3);
     }
     std::printf("{\"streams\":%d,\"steps\":%zu", streams, first.size());
-    const std::pair<const char*, const std::vector<double>*> columns[] = {{"seen", &seen}, {"first", &first}, {"last", &last}};
+    const std::pair<const char*, std::vector<double>*> columns[] = {{"seen", &seen}, {"first", &first}, {"last", &last}};
     for (const auto& [name, values] : columns) {
-        std::printf(",\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f", name, quantile(*values, 0.5), name, quantile(*values, 0.99));
+        std::printf(",\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f", name, takt::percentile(*values, 0.5), name, takt::percentile(*values, 0.99));
     }
     std::printf(",\"floor_wake_p50_us\":%.1f,\"floor_sends_p50_us\":%.1f}\n", wake_p50_us(), sends_p50_us(streams));
 }

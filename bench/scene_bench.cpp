@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <takt/percentiles.h>
+
 #include "runtime/sim/scene.h"
 
 namespace {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <takt/percentiles.h>
+
 #include "runtime/cost_calibration.h"
 #include "runtime/cost_model.h"
 #include "runtime/kv.h"
@@ -52,8 +54,7 @@ struct Figures {
 };
 
 double percentile_us(std::vector<double>& ns, double share) {
-    std::sort(ns.begin(), ns.end());
-    return ns[static_cast<size_t>(share * static_cast<double>(ns.size() - 1))] / 1000;
+    return percentile(ns, share) / 1000;
 }
 
 SchedulerConfig config_of(const Case& c) {

@@ -6,13 +6,16 @@ import argparse
 import struct
 import sys
 
-SHAPES = {  # hidden, layers, heads, kv heads, head dim, ffn, vocab, tied
-    "tiny": (256, 2, 4, 2, 64, 512, 1024, True),
-    "qwen2.5-0.5b": (896, 24, 14, 2, 64, 4864, 151936, True),
-    "qwen2.5-1.5b": (1536, 28, 12, 2, 128, 8960, 151936, True),
-    "qwen2.5-3b": (2048, 36, 16, 2, 128, 11008, 151936, True),
-    "qwen2.5-7b": (3584, 28, 28, 4, 128, 18944, 152064, False),
-}
+from make_random_folder import SHAPES as FOLDER_SHAPES
+
+# hidden, layers, heads, kv heads, head dim, ffn, vocab, tied
+SHAPES = {"tiny": (256, 2, 4, 2, 64, 512, 1024, True)}
+for shape_name, shape_of in FOLDER_SHAPES.items():
+    if shape_name.startswith("qwen2.5-"):
+        SHAPES[shape_name] = tuple(shape_of[key] for key in (
+            "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")) + (
+            shape_of["hidden_size"] // shape_of["num_attention_heads"], shape_of["intermediate_size"], shape_of["vocab_size"],
+            shape_of["tie_word_embeddings"])
 F32, BF16 = 0, 30
 U32, FLOAT32, STRING, ARRAY, I32 = 4, 6, 8, 9, 5
 ALIGNMENT = 32

@@ -92,6 +92,14 @@ TEST_CASE("heavy headers stay in their folders") {
     CHECK_FALSE(breaks("placement", "src/model/a.cpp", "// A.\n#include <boost/json.hpp>\n"));
 }
 
+TEST_CASE("draws stand in one argument at most") {
+    CHECK(breaks("chance", "tests/a_test.cpp", "// A.\nint a = f(random.between(1, 2), random.below(3));\n"));
+    CHECK(breaks("chance", "tests/a_test.cpp", "// A.\nint a = f(1 + random() % 4,\n  g(2, random() % 3));\n"));
+    CHECK_FALSE(breaks("chance", "tests/a_test.cpp", "// A.\nint a = f(random.between(1, 2), 5);\n"));
+    CHECK_FALSE(breaks("chance", "tests/a_test.cpp", "// A.\nT a{random.below(3), random.below(4)};\n"));   // braces have an order
+    CHECK_FALSE(breaks("chance", "tests/a_test.cpp", "// A.\nvoid f() { for (int i = random(); i < 3; i += random()) g(); }\n"));
+}
+
 TEST_CASE("words stay where they belong") {
     CHECK(breaks("clock", "src/runtime/loop.cpp", "// A.\nauto t = std::chrono::steady_clock::now();\n"));
     CHECK(breaks("clock", "src/kernels/cpu/a.cpp", "// A.\nvoid f() { clock_gettime(0, nullptr); }\n"));

@@ -7,6 +7,8 @@
 #include <boost/asio/use_future.hpp>
 #include <sys/resource.h>
 
+#include <takt/percentiles.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -130,11 +132,6 @@ double process_cpu_seconds() {
 
 int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-double rank_of(std::vector<double> values, double share) {
-    if (values.empty()) return 0;
-    const auto at = std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())));
-    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-    return values[at];
-}
+double rank_of(std::vector<double> values, double share) { return percentile(values, share); }
 
 }  // namespace takt::bench

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <takt/config.h>
+#include <takt/percentiles.h>
 #include <takt/trace.h>
 
 namespace takt {
@@ -30,12 +31,6 @@ struct SimulateOptions {
 /// Step times of the device and model that `config` names, measured on it without a server, as the text of a profile file.
 /// Takes the device for some seconds. Any thread. @throws config_error, load_error.
 std::string measure_profile(const Config& config);
-
-/// Percentiles by linear interpolation over `count` values.
-struct Percentiles {
-    uint64_t count = 0;
-    double mean = 0, p50 = 0, p95 = 0, p99 = 0, max = 0;
-};
 
 /// The figures of all requests, or of a class's or a tenant's.
 struct SimulateGroup {

@@ -5,6 +5,7 @@
 #include <takt/engine.h>
 #include <takt/error.h>
 #include <takt/metrics.h>
+#include <takt/percentiles.h>
 #include <takt/quantize.h>
 #include <takt/reply.h>
 #include <takt/request.h>

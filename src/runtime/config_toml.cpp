@@ -31,7 +31,8 @@ namespace {
 
 std::string position(const toml::source_region& at) {
     std::string text = at.path ? *at.path : std::string("configuration");
-    if (at.begin.line != 0) text += ":" + std::to_string(at.begin.line) + ":" + std::to_string(at.begin.column);
+    // Piece by piece: of a literal plus a temporary string g++ 12 says that they may overlap (-Wrestrict), which is false.
+    if (at.begin.line != 0) text.append(":").append(std::to_string(at.begin.line)).append(":").append(std::to_string(at.begin.column));
     return text + ": ";
 }
 

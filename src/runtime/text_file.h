@@ -14,7 +14,9 @@ inline std::string read_text_file(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     if (!in) throw config_error(path + ": cannot be read");
     std::ostringstream text;
-    text << in.rdbuf();
+    // A folder can be opened and not be read; an empty file has nothing to give, and that is no error.
+    if (in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
+    if (in.bad()) throw config_error(path + ": cannot be read");
     return text.str();
 }
 

@@ -22,22 +22,6 @@ RequestSample sample(double due, double ttft_ms, const std::vector<double>& gaps
 
 }  // namespace
 
-TEST_CASE("percentiles are nearest ranks and name their count") {
-    std::vector<double> values;
-    for (int i = 100; i >= 1; --i) values.push_back(i);
-    const Percentiles p = percentiles(values);
-    CHECK(p.count == 100);
-    CHECK(p.p50 == 50);
-    CHECK(p.p95 == 95);
-    CHECK(p.p99 == 99);
-    CHECK(p.max == 100);
-    CHECK(p.mean == Approx(50.5));
-    CHECK(percentiles({7}).p50 == 7);
-    CHECK(percentiles({7}).p99 == 7);
-    CHECK(percentiles({1, 2}).p50 == 1);
-    CHECK(percentiles({}).count == 0);
-}
-
 TEST_CASE("tokens of one frame are a gap and zeros") {
     RequestSample s;
     s.add_tokens(2, 1.0);

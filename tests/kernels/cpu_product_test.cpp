@@ -49,7 +49,10 @@ std::vector<float> dequantised(const HostTensor& t) {
 std::vector<float> random_rows(int64_t rows, int64_t cols, uint64_t seed) {
     Random random(seed);
     std::vector<float> x(static_cast<size_t>(rows * cols));
-    for (float& v : x) v = random.value() * std::exp(2.0f * random.value());
+    for (float& v : x) {
+        v = random.value();
+        v *= std::exp(2.0f * random.value());
+    }
     return x;
 }
 

@@ -37,6 +37,20 @@ TEST_CASE("errors name file, line and column") {
     CHECK(has(error_of("[[tenant]]\nname = \"a\"\n"), "exactly one of key_sha256 and key_env"));
 }
 
+TEST_CASE("a file that is none is refused by its name, an empty one is taken") {
+    const auto error_of_path = [](const std::string& path) {
+        try {
+            (void)takt::load_config(path, {});
+        } catch (const takt::config_error& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    CHECK(has(error_of_path("/nowhere/at/all.toml"), "/nowhere/at/all.toml: cannot be read"));
+    CHECK(has(error_of_path("/"), "/: cannot be read"));   // a folder opens like a file
+    CHECK(error_of("") == "accepted");
+}
+
 TEST_CASE("overrides take TOML values and bare words") {
     const takt::Config c = takt::load_config("", {"device.kind=cpu", "sla.itl_ms=12.5", "server.port=0", "model.path=123"});
     CHECK(c.device.kind == "cpu");

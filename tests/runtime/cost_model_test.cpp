@@ -31,8 +31,9 @@ double true_ns(const StepFeatures& f) {
 void train(CostModel& cost, sim::Random& random, int num_steps, double speed) {
     for (int i = 0; i < num_steps; ++i) {
         const int32_t decode = random.between(1, 64);
-        const StepFeatures f = step(cost, decode, random.chance(0.5) ? random.between(16, 1500) : 0,
-                                    int64_t{decode} * random.between(100, 4000), random.between(0, 30000));
+        const int32_t prefill = random.chance(0.5) ? random.between(16, 1500) : 0;
+        const int64_t context = int64_t{decode} * random.between(100, 4000);
+        const StepFeatures f = step(cost, decode, prefill, context, random.between(0, 30000));
         const double ns = speed * true_ns(f) * std::exp(0.015 * random.normal());
         cost.observe(f, static_cast<uint64_t>(ns));
     }
@@ -43,7 +44,8 @@ double mean_error(const CostModel& cost, double speed) {
     double sum = 0;
     for (int i = 0; i < 300; ++i) {
         const int32_t decode = random.between(1, 64);
-        const StepFeatures f = step(cost, decode, random.between(0, 1500), int64_t{decode} * 1000, random.between(0, 30000));
+        const int32_t prefill = random.between(0, 1500);
+        const StepFeatures f = step(cost, decode, prefill, int64_t{decode} * 1000, random.between(0, 30000));
         const double truth = speed * true_ns(f);
         sum += std::abs(static_cast<double>(cost.predict_ns(f)) - truth) / truth;
     }
@@ -126,7 +128,8 @@ TEST_CASE("slopes and table stay true over hundreds of thousands of steps of a s
             f = step(cost, decode, rows, f.kv_read_tokens, 3000 / prompts);
             f.prefill_segments = prompts;
         }
-        const double ns = true_ns(f) * std::exp(0.015 * random.normal()) * (random.uniform() < 0.003 ? 1.2 : 1.0);
+        const double noise = std::exp(0.015 * random.normal());
+        const double ns = true_ns(f) * noise * (random.uniform() < 0.003 ? 1.2 : 1.0);
         if (i >= num_steps - 20'000) sum += std::abs(ns - static_cast<double>(cost.predict_ns(f))) / ns;
         cost.observe(f, static_cast<uint64_t>(ns));
     }

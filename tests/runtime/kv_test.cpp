@@ -106,14 +106,16 @@ TEST_CASE("idle cached blocks make room, the deepest of a chain first", "[kv]") 
 TEST_CASE("random lives conserve every block", "[kv]") {
     for (uint64_t seed = 1; seed <= 40; ++seed) {
         sim::Random random(seed);
-        KvManager kv(small(random.between(8, 40), random.chance(0.7)));
+        const int32_t num_blocks = random.between(8, 40);
+        KvManager kv(small(num_blocks, random.chance(0.7)));
         std::vector<std::vector<int32_t>> open(4);
         uint64_t ticket = 1;
         for (int i = 0; i < 600; ++i) {
             const int32_t slot = random.between(0, 3);
             std::vector<int32_t>& tokens = open[static_cast<size_t>(slot)];
             if (tokens.empty()) {
-                tokens = count_from(random.between(0, 2) * 100, static_cast<size_t>(random.between(1, 40)));
+                const int32_t first = random.between(0, 2) * 100;
+                tokens = count_from(first, static_cast<size_t>(random.between(1, 40)));
                 kv.open(slot, random.below(2), tokens);
                 if (!kv.reserve(slot, static_cast<int64_t>(tokens.size()))) {
                     kv.release(slot, ticket);

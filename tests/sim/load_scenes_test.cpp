@@ -141,7 +141,7 @@ TEST_CASE("S8: one tenant's documents beside 26 others: their first tokens come 
             Random random(seed);
             std::vector<SimRequest> w;
             for (double at = random.exponential(143); at < 40'000; at += random.exponential(143)) {   // nearly half of the device
-                w.push_back(request_at(at, random.between(200, 4000), random.between(5, 60)));
+                w.push_back(drawn_at(at, random, {200, 4000}, {5, 60}));
                 w.back().tenant_index = random.between(0, 25);
             }
             const size_t count = w.size();
@@ -175,7 +175,8 @@ TEST_CASE("S8 on a device that is nearly idle: a step under way and the one that
         o.check = false;
         o.scheduler.tenants.assign(9, {"t", 1.0, 0, 0});
         for (int i = 0; i < 200; ++i) {
-            w.push_back(request_at(100.0 * i + 50 * random.uniform(), random.between(20, 400), random.between(20, 200)));
+            const double ms = 100.0 * i + 50 * random.uniform();
+            w.push_back(drawn_at(ms, random, {20, 400}, {20, 200}));
             w.back().tenant_index = random.between(0, 7);
         }
         for (int i = 0; heavy && i < 120; ++i) {   // 1.3 of the whole device by itself
@@ -198,7 +199,7 @@ TEST_CASE("refusals are honest: nearly all of the refused would have missed", "[
         double at = 0;
         for (int i = 0; i < 500; ++i) {
             at += random.exponential(52);
-            w.push_back(request_at(at, random.between(200, 6000), random.between(5, 60)));
+            w.push_back(drawn_at(at, random, {200, 6000}, {5, 60}));
         }
         SimOptions o = scene(40, 32, 14'000);
         o.check = false;

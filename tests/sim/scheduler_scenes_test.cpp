@@ -2,8 +2,11 @@
 // every plan held against the invariants. The long form runs the chaos with 100,000 requests.
 #include <cstdlib>
 
+#include <takt/percentiles.h>
+
 #include "catch.h"
 #include "runtime/sim/scene.h"
+#include "sim/chaos.h"
 
 using namespace takt;
 using namespace takt::sim;
@@ -15,56 +18,6 @@ std::vector<SimRequest> streams_and_documents(int streams, int32_t context, int3
     for (int i = 0; i < streams; ++i) w.push_back(request_at(0.1 * i, context, length));
     for (int i = 0; i < documents; ++i) w.push_back(request_at(600 + i, document, 1));
     return w;
-}
-
-/// Requests of every kind: cancels, pauses, shared prefixes, three classes, three tenants, lengths of 1 and the most.
-std::vector<SimRequest> chaos(uint64_t seed, int count, double mean_gap_ms, int32_t most_prompt) {
-    Random random(seed);
-    std::vector<SimRequest> w;
-    double at = 0;
-    for (int i = 0; i < count; ++i) {
-        at += random.exponential(mean_gap_ms);
-        SimRequest r = request_at(at, 1 + static_cast<int32_t>(random.exponential(most_prompt / 8.0)),
-                                  1 + static_cast<int32_t>(random.exponential(40)));
-        r.prompt_tokens = random.chance(0.02) ? most_prompt : random.chance(0.05) ? 1 : std::min(r.prompt_tokens, most_prompt);
-        r.max_tokens = random.chance(0.5) ? r.output_tokens : r.output_tokens + random.between(1, 200);
-        r.class_index = random.between(0, 2);
-        r.tenant_index = random.between(0, 2);
-        const auto later = [&](double mean) { return r.arrival_ns + static_cast<uint64_t>(random.exponential(mean) * 1e6); };
-        if (random.chance(0.15)) r.cancel_ns = later(300);
-        if (random.chance(0.1)) {
-            r.pause_ns = later(200);
-            r.resume_ns = r.pause_ns + static_cast<uint64_t>(random.exponential(400) * 1e6);
-        }
-        if (random.chance(0.4)) {
-            r.prefix_seed = 1 + random.below(5);
-            r.prefix_tokens = random.between(1, r.prompt_tokens);
-        }
-        w.push_back(r);
-    }
-    return w;
-}
-
-SimOptions chaos_options(uint64_t seed, int depth, int32_t num_blocks) {
-    SimOptions o = scene(40, 16, num_blocks);
-    SchedulerClass tight = o.scheduler.classes[0], batch = tight;
-    tight.itl_ns = 15'000'000;
-    tight.ttft_ns = 300'000'000;
-    tight.on_miss = SchedulerClass::OnMiss::refuse;
-    tight.weight = 2;
-    batch.itl_ns = 500'000'000;
-    batch.ttft_ns = 60'000'000'000;
-    batch.on_miss = SchedulerClass::OnMiss::demote;
-    batch.weight = 0.5;
-    o.scheduler.classes.push_back(tight);
-    o.scheduler.classes.push_back(batch);
-    o.scheduler.tenants = {{"", 1, 0, 0}, {"a", 2, 0, 0}, {"b", 1, 4, 0}};
-    o.seed = seed;
-    o.depth = depth;
-    o.cost_table = seed % 3 == 0 ? "" : o.cost_table;   // sometimes from the roofline alone
-    o.noise = 0.03;
-    o.host_pause = [](uint64_t t) { return (t / 1'000'000) % 211 == 0 ? uint64_t{5'000'000} : uint64_t{0}; };
-    return o;
 }
 
 void run_chaos(uint64_t seed, int count) {
@@ -186,7 +139,7 @@ TEST_CASE("S7: a pool for a part of the need: nobody is stuck, N_max holds, the 
     for (const uint64_t seed : {1, 2}) {
         Random random(seed);
         std::vector<SimRequest> w;
-        for (int i = 0; i < 30; ++i) w.push_back(request_at(20.0 * i, random.between(50, 400), random.between(100, 900)));
+        for (int i = 0; i < 30; ++i) w.push_back(drawn_at(20.0 * i, random, {50, 400}, {100, 900}));
         for (SimRequest& r : w) r.max_tokens = 1000;
         SimOptions o = scene(40, 16, 300);
         o.seed = seed;

@@ -16,6 +16,9 @@ Findings check_form(const SourceFile& file);
 /// A `co_await` stands alone: a full statement or the sole initialiser of a named variable, with plain arguments.
 Findings check_coroutines(const SourceFile& file);
 
+/// Random draws stand in at most one argument of a call.
+Findings check_chance(const SourceFile& file);
+
 /// All of them.
 Findings check_all(const SourceFile& file);
 

@@ -87,7 +87,7 @@ Findings check_form(const SourceFile& file) {
 
 Findings check_all(const SourceFile& file) {
     Findings out;
-    for (const auto rule : {check_includes, check_sizes, check_words, check_form, check_coroutines}) {
+    for (const auto rule : {check_includes, check_sizes, check_words, check_form, check_coroutines, check_chance}) {
         const Findings found = rule(file);
         out.insert(out.end(), found.begin(), found.end());
     }

@@ -2,7 +2,6 @@
 #include "cli/bench/figures.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace takt::cli {
 
@@ -17,23 +16,6 @@ void RequestSample::add_tokens(std::int64_t count, double now_s) {
     }
     last_s = now_s;
     output_tokens += count;
-}
-
-Percentiles percentiles(std::vector<double> values) {
-    Percentiles out;
-    out.count = values.size();
-    if (values.empty()) return out;
-    std::sort(values.begin(), values.end());
-    const auto rank = [&](double p) {
-        const auto at = static_cast<std::size_t>(std::ceil(p * static_cast<double>(values.size()) - 1e-9));
-        return values[std::max<std::size_t>(at, 1) - 1];
-    };
-    out.p50 = rank(0.50);
-    out.p95 = rank(0.95);
-    out.p99 = rank(0.99);
-    out.max = values.back();
-    out.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-    return out;
 }
 
 namespace {

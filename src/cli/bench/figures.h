@@ -1,6 +1,8 @@
 // Figures: what the samples of a run amount to. Each formula stands in docs/metrics.md. Pure.
 #pragma once
 
+#include <takt/percentiles.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -8,13 +10,6 @@
 #include "cli/bench/sample.h"
 
 namespace takt::cli {
-
-/// Nearest-rank percentiles: p is the ceil(p * count)-th smallest value. All 0 when nothing was counted.
-struct Percentiles {
-    std::size_t count = 0;
-    double p50 = 0, p95 = 0, p99 = 0, max = 0, mean = 0;
-};
-Percentiles percentiles(std::vector<double> values);
 
 /// What a reader was promised.
 struct Targets {

@@ -4,24 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 namespace takt::sim {
 namespace {
 
 constexpr double kGoodGapShare = 0.99;
-
-Percentiles percentiles(std::vector<double>& values) {
-    Percentiles p;
-    p.count = values.size();
-    if (values.empty()) return p;
-    for (const double value : values) p.mean += value;
-    p.mean /= static_cast<double>(values.size());
-    p.p50 = percentile(values, 0.5);
-    p.p95 = percentile(values, 0.95);
-    p.p99 = percentile(values, 0.99);
-    p.max = *std::max_element(values.begin(), values.end());
-    return p;
-}
 
 uint64_t ttft_promise(const SimOptions& options, const SimRequest& r) {
     return r.ttft_ns != 0 ? r.ttft_ns : options.scheduler.classes[static_cast<size_t>(r.class_index)].ttft_ns;
@@ -72,10 +60,10 @@ SimulateGroup group_of(const SimOptions& options, const std::vector<SimRequest>&
     for (size_t i = 0; i < workload.size(); ++i) {
         if (belongs(workload[i])) add_request(options, workload[i], report.requests[i], group, sums);
     }
-    group.ttft_ms = percentiles(sums.ttft);
-    group.tpot_ms = percentiles(sums.tpot);
-    group.request_ms = percentiles(sums.whole);
-    group.jitter_ms = percentiles(sums.jitter);
+    group.ttft_ms = percentiles(std::move(sums.ttft));
+    group.tpot_ms = percentiles(std::move(sums.tpot));
+    group.request_ms = percentiles(std::move(sums.whole));
+    group.jitter_ms = percentiles(std::move(sums.jitter));
     const double requests = std::max(1.0, static_cast<double>(group.requests));
     group.late_share = sums.late / std::max(1.0, sums.gaps);
     group.late_ms_per_1000 = sums.late_ms / std::max(1.0, static_cast<double>(group.output_tokens)) * 1000;
@@ -91,7 +79,7 @@ Percentiles gap_percentiles(const std::vector<std::vector<uint32_t>>& gaps_us, s
     for (size_t c = first; c < last; ++c) {
         for (const uint32_t us : gaps_us[c]) gaps.push_back(us * 1e-3);
     }
-    return percentiles(gaps);
+    return percentiles(std::move(gaps));
 }
 
 void add_tenants(const SimOptions& options, const std::vector<SimRequest>& workload, const SimReport& report,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cost_calibration.h"
@@ -43,6 +44,12 @@ inline SimRequest request_at(double ms, int32_t prompt, int32_t output) {
     r.prompt_tokens = prompt;
     r.output_tokens = r.max_tokens = output;
     return r;
+}
+
+/// Lengths from ranges, the prompt's drawn first: a compiler may work out a call's arguments in any order.
+inline SimRequest drawn_at(double ms, Random& random, std::pair<int32_t, int32_t> prompts, std::pair<int32_t, int32_t> outputs) {
+    const int32_t prompt = random.between(prompts.first, prompts.second);
+    return request_at(ms, prompt, random.between(outputs.first, outputs.second));
 }
 
 inline double ttft_ms(const SimReport& report, const std::vector<SimRequest>& w, size_t i) {

@@ -378,14 +378,4 @@ SimReport Loop::run() {
 
 SimReport run(const SimOptions& options, const std::vector<SimRequest>& requests) { return Loop(options, requests).run(); }
 
-double percentile(std::vector<double>& values, double share) {
-    if (values.empty()) return 0;
-    const double at = share * static_cast<double>(values.size() - 1);
-    const auto low = static_cast<size_t>(at);
-    std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(low), values.end());
-    if (low + 1 >= values.size()) return values[low];
-    const double above = *std::min_element(values.begin() + static_cast<ptrdiff_t>(low) + 1, values.end());
-    return values[low] + (at - static_cast<double>(low)) * (above - values[low]);
-}
-
 }  // namespace takt::sim

@@ -107,7 +107,4 @@ struct SimReport {
 
 SimReport run(const SimOptions& options, const std::vector<SimRequest>& requests);
 
-/// Percentile by linear interpolation; 0 of nothing. Reorders `values`.
-double percentile(std::vector<double>& values, double share);
-
 }  // namespace takt::sim

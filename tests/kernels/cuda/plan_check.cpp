@@ -32,7 +32,8 @@ Step make_step(std::mt19937_64& random, int num_sms) {
         SegmentInput g;
         g.row_begin = rows;
         g.num_rows = random() % 5 == 0 ? 1 + static_cast<int>(random() % 300) : 1;
-        g.position_begin = static_cast<int>(random() % (random() % 4 == 0 ? 9000 : 500));
+        const uint64_t longest = random() % 4 == 0 ? 9000 : 500;
+        g.position_begin = static_cast<int>(random() % longest);
         rows += g.num_rows;
         s.segments.push_back(g);
     }

@@ -1,0 +1,62 @@
+// Chaos: requests of every kind at the level of the scheduler, from a seed, and the small engine that they meet. The same seed gives
+// the same requests on every compiler.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/sim/scene.h"
+
+namespace takt::sim {
+
+/// Requests of every kind: cancels, pauses, shared prefixes, three classes, three tenants, lengths of 1 and the most.
+inline std::vector<SimRequest> chaos(uint64_t seed, int count, double mean_gap_ms, int32_t most_prompt) {
+    Random random(seed);
+    std::vector<SimRequest> w;
+    double at = 0;
+    for (int i = 0; i < count; ++i) {
+        at += random.exponential(mean_gap_ms);
+        const int32_t prompt = 1 + static_cast<int32_t>(random.exponential(most_prompt / 8.0));
+        SimRequest r = request_at(at, prompt, 1 + static_cast<int32_t>(random.exponential(40)));
+        r.prompt_tokens = random.chance(0.02) ? most_prompt : random.chance(0.05) ? 1 : std::min(r.prompt_tokens, most_prompt);
+        r.max_tokens = random.chance(0.5) ? r.output_tokens : r.output_tokens + random.between(1, 200);
+        r.class_index = random.between(0, 2);
+        r.tenant_index = random.between(0, 2);
+        const auto later = [&](double mean) { return r.arrival_ns + static_cast<uint64_t>(random.exponential(mean) * 1e6); };
+        if (random.chance(0.15)) r.cancel_ns = later(300);
+        if (random.chance(0.1)) {
+            r.pause_ns = later(200);
+            r.resume_ns = r.pause_ns + static_cast<uint64_t>(random.exponential(400) * 1e6);
+        }
+        if (random.chance(0.4)) {
+            r.prefix_seed = 1 + random.below(5);
+            r.prefix_tokens = random.between(1, r.prompt_tokens);
+        }
+        w.push_back(r);
+    }
+    return w;
+}
+
+inline SimOptions chaos_options(uint64_t seed, int depth, int32_t num_blocks) {
+    SimOptions o = scene(40, 16, num_blocks);
+    SchedulerClass tight = o.scheduler.classes[0], batch = tight;
+    tight.itl_ns = 15'000'000;
+    tight.ttft_ns = 300'000'000;
+    tight.on_miss = SchedulerClass::OnMiss::refuse;
+    tight.weight = 2;
+    batch.itl_ns = 500'000'000;
+    batch.ttft_ns = 60'000'000'000;
+    batch.on_miss = SchedulerClass::OnMiss::demote;
+    batch.weight = 0.5;
+    o.scheduler.classes.push_back(tight);
+    o.scheduler.classes.push_back(batch);
+    o.scheduler.tenants = {{"", 1, 0, 0}, {"a", 2, 0, 0}, {"b", 1, 4, 0}};
+    o.seed = seed;
+    o.depth = depth;
+    o.cost_table = seed % 3 == 0 ? "" : o.cost_table;   // sometimes from the roofline alone
+    o.noise = 0.03;
+    o.host_pause = [](uint64_t t) { return (t / 1'000'000) % 211 == 0 ? uint64_t{5'000'000} : uint64_t{0}; };
+    return o;
+}
+
+}  // namespace takt::sim
