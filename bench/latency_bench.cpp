@@ -199,7 +199,7 @@ double sends_p50_us(int streams) {
         for (const int fd : fds) ::close(fd);
     }
     ::close(listener);
-    return quantile(out, 0.5);
+    return takt::percentile(out, 0.5);
 }
 
 // Of each step that sampled for every stream: how long after its end its first and its last frame were sent.
