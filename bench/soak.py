@@ -47,7 +47,7 @@ class Load:
         data = raw if raw is not None else json.dumps(body).encode() if body is not None else b""
         method = "POST" if body is not None or raw is not None else "GET"
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
-        answer = await asyncio.wait_for(reader.read(), 120)
+        answer = await asyncio.wait_for(reader.read(), 600)
         writer.close()
         return int(answer.split(b" ", 2)[1]), answer
 
@@ -55,7 +55,8 @@ class Load:
         """One socket after the other, several requests each; some are cancelled, some have little credit, some sockets are cut."""
         chance = random.Random(seed)
         while self.open():
-            async with websockets.connect(f"ws://127.0.0.1:{self.port}/v1/stream", subprotocols=["takt.v1"], max_queue=4) as socket_:
+            async with websockets.connect(f"ws://127.0.0.1:{self.port}/v1/stream", subprotocols=["takt.v1"], max_queue=4,
+                                          open_timeout=600) as socket_:
                 live = set()
                 for index in range(chance.randint(1, 8)):
                     fields = {"id": str(index), "prompt": "x" * chance.randint(1, 900), "max_tokens": chance.randint(1, 400),
@@ -72,7 +73,7 @@ class Load:
                     await asyncio.sleep(chance.random())          # asleep: the server must hold what it has
                 cut = chance.random() < 0.15
                 while live:
-                    frame = json.loads(await asyncio.wait_for(socket_.recv(), 120))
+                    frame = json.loads(await asyncio.wait_for(socket_.recv(), 600))
                     if frame["type"] in ("done", "error") and frame["id"] in live:
                         live.discard(frame["id"])
                         self.count("stream " + frame.get("reason", frame.get("code", "")))
