@@ -162,8 +162,9 @@ void EngineState::load() {
         log_.write(LogLevel::info, "engine", std::to_string(core_->runner().num_graphs()) + " graphs recorded, " +
                                                  std::to_string(core_->runner().graph_bytes() >> 20) + " MiB");
     }
-    // Each shape has its price there, and a guess may be half of it: the CPU's rows have theirs, which its own steps teach soon.
-    if (loaded_->device->caps().kind == DeviceKind::cuda && loaded_->core_options.cost_table.empty()) {
+    // Each shape has its price there, and a guess may be half of it: the CPU's rows have theirs, which its own steps teach soon. Only
+    // where it is kept for the next start.
+    if (loaded_->device->caps().kind == DeviceKind::cuda && !costs.empty() && loaded_->core_options.cost_table.empty()) {
         const uint64_t begin_ns = clock_.now_ns();
         const bool done = core_->calibrate_costs(kCalibrationSeconds);
         log_.write(done ? LogLevel::info : LogLevel::warning, "engine",
