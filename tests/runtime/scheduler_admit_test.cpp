@@ -234,17 +234,21 @@ TEST_CASE("on_miss: refuse names a time after which it would do, demote serves l
         r.id = id;
         r.prompt_tokens = 3000;
         r.max_tokens = 10;
-        r.ttft_ns = 400 * kMs;   // before the class's own
+        r.ttft_ns = 490 * kMs;   // before the class's own; who cannot be served by then goes behind
         rig.submit(r);
     }
-    const Admission refused = rig.submit(50, 3000, 10, 1);
+    const Admission refused = rig.submit(50, 12'000, 10, 1);
     REQUIRE(refused.verdict == Admission::Verdict::deadline_unreachable);
     CHECK(refused.retry_after_ns > 50 * kMs);
     CHECK(refused.retry_after_ns < 5000 * kMs);
     CHECK(rig.submit(51, 3000, 10, 2).verdict == Admission::Verdict::accepted);
-    const uint64_t again = rig.now + refused.retry_after_ns;
-    while (rig.now < again) rig.step();
-    CHECK(rig.submit(52, 3000, 10, 1).verdict == Admission::Verdict::accepted);
+    const uint64_t until = rig.now + 3 * refused.retry_after_ns;   // others came and began to decode meanwhile
+    Admission again = refused;
+    for (RequestId id = 52; rig.now < until && again.verdict != Admission::Verdict::accepted; ++id) {
+        rig.step();
+        again = rig.submit(id, 12'000, 10, 1);
+    }
+    CHECK(again.verdict == Admission::Verdict::accepted);
     while (rig.scheduler.has_work()) rig.step();
     CHECK(rig.emitted[51] == 10);
 }
