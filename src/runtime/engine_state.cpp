@@ -26,6 +26,7 @@ constexpr double kCalibrationSeconds = 3;
 // After a stop nothing new is launched; a device that has not finished by then, and by ten times what was predicted, is taken for stuck.
 constexpr uint64_t kStopGraceNs = 5'000'000'000;
 constexpr uint64_t kStopGraceSteps = 10;
+constexpr uint64_t kBooksNs = 1'000'000'000;   // the books are checked at most that often: it reads every block's count
 constexpr double kPrepareRetryMs = 1000;   // a queue of texts is tokenised in about that time
 
 template <class Handler>
@@ -216,8 +217,24 @@ void EngineState::run_loop() {
     loaded_->device->set_wakeup(nullptr, nullptr);
 }
 
+/// In idle, once the requests of a while have left. A wrong count is a bug of ours and says so; it ends nobody's request.
+void EngineState::check_books(std::optional<uint64_t>& wake_ns) {
+    const uint64_t accepted = core_->metrics().accepted.load();
+    if (accepted == books_accepted_) return;
+    const uint64_t now = clock_.now_ns();
+    if (now < books_due_ns_) {
+        wake_ns = std::min(wake_ns.value_or(UINT64_MAX), books_due_ns_);
+        return;
+    }
+    books_accepted_ = accepted;
+    books_due_ns_ = now + kBooksNs;
+    const std::string wrong = core_->scheduler().check_integrity();
+    log_.write(wrong.empty() ? LogLevel::debug : LogLevel::error, "engine", "books " + (wrong.empty() ? "sound" : "wrong: " + wrong));
+}
+
 void EngineState::idle() {
     std::optional<uint64_t> wake = core_->next_wake_ns();
+    if (core_->idle() && !stopping_) check_books(wake);
     if (stopping_) wake = std::min(wake.value_or(UINT64_MAX), clock_.now_ns() + 1'000'000);
     const std::optional<uint64_t> end = core_->predicted_end_ns();
     if (!end || core_->device_failed() || has_wakeup_) return wait_until(wake);

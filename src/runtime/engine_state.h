@@ -10,6 +10,7 @@
 #include <boost/asio/thread_pool.hpp>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -55,6 +56,7 @@ private:
     void idle();
     void wait_until(std::optional<uint64_t> wake_ns);
     void finish_drain();
+    void check_books(std::optional<uint64_t>& wake_ns);
 
     const net::any_io_executor executor_;
     Config config_;
@@ -75,6 +77,8 @@ private:
     bool stopping_ = false;
     bool is_stuck_ = false;                     // stopped, and a launched step has not ended
     bool drain_cut_ = false;                    // the drain's deadline had to cancel requests
+    uint64_t books_accepted_ = 0;               // accepted requests when the books were last checked
+    uint64_t books_due_ns_ = 0;
     using Drain = std::pair<Engine::DrainHandler, net::any_completion_executor>;   // and the work that keeps its executor running
     std::vector<Drain> drains_;
     std::unique_ptr<net::steady_timer> drain_timer_;

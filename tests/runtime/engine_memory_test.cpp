@@ -217,3 +217,16 @@ TEST_CASE("lives of an engine over the CPU device and a real model leave nothing
         CHECK(r.num_whole == 4);
     });
 }
+
+TEST_CASE("twenty lives over the CPU device and a real model leave nothing behind", "[.long]") {
+    const std::string path = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    if (!std::filesystem::exists(path)) {
+        WARN("skipped: no model in models/");
+        return;
+    }
+    check_rounds_leave_nothing(20, [&](int i) {
+        const std::string threads = "device.threads=" + std::to_string(1 + i % 2);
+        const RoundResult r = run_round({"device.kind=cpu", "model.path=" + path, "model.max_context=1024", threads}, 20, 10);
+        CHECK(r.num_whole == 16);
+    });
+}

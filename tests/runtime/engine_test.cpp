@@ -1,5 +1,6 @@
 // The library over the sim device: streams, equality of pipeline depths, cancellation, refusals, several engines. The text of the
 // sim device is a chained hash of the tokens before it, so a paging or mixing error would be a wrong text.
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 #include <filesystem>
@@ -85,6 +86,49 @@ TEST_CASE("depth 0 and depth 1, alone and in company, give the same text") {
         }
         CHECK(reply.result()->reason == FinishReason::length);
     }
+}
+
+TEST_CASE("each way of waiting for the device gives the same text") {
+    Host still(0);
+    const std::string text = still.run(prompt_of("wait for it", 60));
+    for (const char* wait : {"predict", "spin", "block"}) {
+        for (const int depth : {0, 1}) {
+            Host host(depth, {std::string("device.wait=") + wait, "sim.scale=0.2"});
+            INFO(wait << ", depth " << depth);
+            CHECK(host.run(prompt_of("wait for it", 60)) == text);
+            Reply cut = host.engine.async_submit(prompt_of("a long one", 100000), boost::asio::use_future).get();
+            (void)cut.async_next(boost::asio::use_future).get();
+            cut.cancel();   // it is heard while a step is waited for
+            while (cut.async_next(boost::asio::use_future).get()) {
+            }
+            CHECK(cut.result()->reason == FinishReason::cancelled);
+        }
+    }
+}
+
+TEST_CASE("an engine that has become idle proves its books") {
+    std::atomic<int> num_sound{0}, num_wrong{0};
+    boost::asio::io_context io;
+    auto work = boost::asio::make_work_guard(io);
+    std::thread thread([&] { io.run(); });
+    Config config = load_config("", {"device.kind=sim", "sim.scale=0"});
+    config.log = [&](const LogRecord& record) {
+        num_sound += record.message == "books sound" ? 1 : 0;
+        num_wrong += record.message.find("books wrong") == 0 ? 1 : 0;
+    };
+    {
+        Engine engine = Engine::async_load(io.get_executor(), config, boost::asio::use_future).get();
+        for (int round = 1; round <= 2; ++round) {   // the second is due a second after the first
+            Reply reply = engine.async_submit(prompt_of("books", 5), boost::asio::use_future).get();
+            while (reply.async_next(boost::asio::use_future).get()) {
+            }
+            for (int i = 0; i < 400 && num_sound < round; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            CHECK(num_sound >= round);
+        }
+    }
+    CHECK(num_wrong == 0);
+    work.reset();
+    thread.join();
 }
 
 TEST_CASE("a squeezed pool preempts and resumes without a change in any text") {

