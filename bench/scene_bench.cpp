@@ -249,8 +249,8 @@ void fairness(Writer& w) {
             for (size_t i = count; i < requests.size(); ++i) document_ms += ttft_ms(report, requests, i) / documents;
         }
         w.line(head("one tenant's documents beside 26 others", ours(), 40, 1) +
-               number("others_device_share", others_ms / 1000 / kSeconds) + number("others_ttft_ms_alone", mean[0]) + number("others_ttft_ms_beside", mean[1]) +
-               number("over_alone", mean[1] / mean[0]) +
+               number("others_device_share", others_ms / 1000 / kSeconds) + number("others_ttft_ms_alone", mean[0]) +
+               number("others_ttft_ms_beside", mean[1]) + number("over_alone", mean[1] / mean[0]) +
                number("document_ttft_ms", document_ms) + number("greatest_counter_gap_ms", gap_ms) +
                number("late_percent_alone", late[0]) + number("late_percent", late[1]) + "}");
     }
