@@ -11,10 +11,10 @@ namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-/// What jobs take, and how often their threads are switched away.
+/// What jobs take, and how many of them are kept off their core for most of it.
 struct Machine {
     double all_ms, single_ms;
-    double preempted_share = 0;
+    double disturbed_share = 0;
     double noise = 0;   // of a job's time, uniform
 };
 
@@ -34,7 +34,7 @@ Tally run(Crowding& crowding, const Machine& machine, uint64_t duration_ns, int3
         const bool single = crowding.single(rows);
         const double ms = (single ? machine.single_ms : machine.all_ms) * (1 + machine.noise * (2 * unit(random) - 1));
         const auto ns = static_cast<uint64_t>(ms * 1e6);
-        crowding.observe({rows, single, ns, unit(random) < machine.preempted_share ? 1 : 0});
+        crowding.observe({rows, single, ns, unit(random) < machine.disturbed_share ? ns * 3 / 5 : 0});
         tally.elapsed_ns += ns;
         ++tally.jobs;
         tally.single += single ? 1 : 0;
@@ -48,7 +48,7 @@ TEST_CASE("without a crowd no job gives up a thread") {
     Crowding crowding;
     // Even where one thread would be faster: nobody asked.
     CHECK(run(crowding, {2.5, 2.0}, 20 * kSecond).single == 0);
-    // A daemon's burst: one switch in fifty jobs.
+    // A daemon's burst: one job in fifty is held up.
     CHECK(run(crowding, {2.5, 3.0, 0.02, 0.1}, 20 * kSecond).single_share() < 0.01);
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("while time stands still nothing changes") {
     Crowding crowding;
     for (int i = 0; i < 100'000; ++i) {
         REQUIRE_FALSE(crowding.single(1));
-        crowding.observe({1, false, 0, 1});
+        crowding.observe({1, false, 0, 1000});
     }
 }
 

@@ -1,5 +1,5 @@
-// Windows, trials and holds of the crowd decision. Without involuntary switches nothing is ever tried: uneven work alone is no
-// reason to give up a thread.
+// Windows, trials and holds of the crowd decision. While the threads have their cores nothing is ever tried: uneven work alone is no
+// reason to give up a thread, and a trial of the slower way makes tokens late.
 #include "kernels/cpu/crowding.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace {
 // Several slices of the kernel's scheduler long, so that the luck of one slice is not taken for a crowd.
 constexpr uint64_t kWindowNs = 60'000'000;
 constexpr int kWindowJobs = 4;
-constexpr int kCrowdedShare = 8;       // crowded: one job in eight was switched away
+constexpr uint64_t kCrowdedShare = 5;  // crowded: off the core for a fifth of the time,
+constexpr int kCrowdedWindows = 2;     // ... in so many windows in a row: a burst of another program is over by then
 constexpr double kBetter = 0.97;       // a trial must win by this to change the way,
 constexpr double kHopeless = 1.4;      // and ends early where it loses by this
 constexpr uint64_t kShortestTrialNs = 20'000'000;
@@ -34,7 +35,7 @@ void Crowding::observe(const JobReport& report) {
     s.window_ns += report.elapsed_ns;
     s.rows += report.rows;
     ++s.num_jobs;
-    s.num_preempted += report.num_preempted > 0 ? 1 : 0;
+    s.off_core_ns += report.off_core_ns;
     const bool full = s.window_ns >= kWindowNs && s.num_jobs >= kWindowJobs;
     if (full || is_hopeless(s)) end_window(s);
 }
@@ -48,19 +49,21 @@ bool Crowding::is_hopeless(const State& s) {
 void Crowding::end_window(State& s) {
     const double seen = static_cast<double>(s.window_ns) / static_cast<double>(s.rows);
     double& rate = s.ns_per_row[s.single ? 1 : 0];
-    const bool crowded = s.num_preempted > 1 && s.num_preempted * kCrowdedShare >= s.num_jobs;
+    const bool crowded = s.off_core_ns * kCrowdedShare >= s.window_ns;
     // What a crowd leaves varies; without one a single window tells.
     rate = rate == 0 || !crowded ? seen : (rate + seen) / 2;
     s.held_ns += s.window_ns;
     s.window_ns = 0;
     s.rows = 0;
     s.num_jobs = 0;
-    s.num_preempted = 0;
+    s.off_core_ns = 0;
+    s.num_crowded = crowded ? s.num_crowded + 1 : 0;
     if (s.trial) return end_trial(s);
     if (!s.single && !crowded) {   // the common state: nothing is remembered of past crowds
         s = State{};
         return;
     }
+    if (!s.single && s.num_crowded < kCrowdedWindows) return;
     const uint64_t hold = crowded ? s.hold_ns : std::min(s.hold_ns, kShortestHoldNs);
     if (s.held_ns < hold) return;
     s.single = !s.single;

@@ -15,7 +15,7 @@ struct JobReport {
     int32_t rows = 0;
     bool single = false;          ///< it ran on one thread
     uint64_t elapsed_ns = 0;
-    int64_t num_preempted = 0;    ///< involuntary switches of its threads
+    uint64_t off_core_ns = 0;     ///< the calling thread was kept off its core, or waited asleep for one that was
 };
 
 class Crowding {
@@ -38,7 +38,8 @@ private:
         uint64_t window_ns = 0;        // the running window: job time,
         int64_t rows = 0;
         int num_jobs = 0;
-        int num_preempted = 0;         // and jobs with a switch
+        uint64_t off_core_ns = 0;      // of it off the core
+        int num_crowded = 0;           // windows in a row that were crowded
         uint64_t held_ns = 0;          // job time since the last trial
         uint64_t hold_ns = 0;          // how much of it must pass before the next
     };

@@ -19,12 +19,14 @@ constexpr int kJobSpins = 200;
 constexpr size_t kScratchAlign = 64;
 constexpr size_t kScratchStep = 4096;
 
-int64_t num_involuntary_switches() {
+/// What the calling thread has had of its core; 0 where the system does not say.
+uint64_t cpu_time_ns() {
     rusage usage{};
 #ifdef RUSAGE_THREAD
     if (getrusage(RUSAGE_THREAD, &usage) != 0) return 0;
 #endif
-    return usage.ru_nivcsw;
+    const auto us = [](const timeval& t) { return static_cast<uint64_t>(t.tv_sec) * 1'000'000 + static_cast<uint64_t>(t.tv_usec); };
+    return (us(usage.ru_utime) + us(usage.ru_stime)) * 1000;
 }
 
 }  // namespace
@@ -59,16 +61,16 @@ Status ThreadPool::run(std::span<const Operation> operations, int32_t rows) {
                           std::any_of(operations.begin(), operations.end(), [](const Operation& o) { return !o.single; });
     watched_ = parallel && options_.adaptive && Crowding::is_watched(rows);
     const bool reduced = watched_ && crowding_.single(rows);
-    const uint64_t begin_ns = watched_ ? time_.now() : 0;
+    const uint64_t begin_ns = watched_ ? time_.now() : 0, begin_cpu_ns = watched_ ? cpu_time_ns() : 0;
     job_.operations = operations;
     job_.num_threads = parallel && !reduced ? options_.num_threads : 1;
     num_reduced_jobs_ += reduced ? 1 : 0;
     if (job_.num_threads > 1) published_.advance();
-    execute(0, watched_);
+    execute(0);
     if (watched_) {
-        JobReport report{rows, reduced, time_.now() - begin_ns, 0};
-        for (int t = 0; t < job_.num_threads; ++t) report.num_preempted += members_[static_cast<size_t>(t)].num_preempted;
-        crowding_.observe(report);
+        const uint64_t elapsed_ns = time_.now() - begin_ns;
+        const uint64_t on_core_ns = begin_cpu_ns > 0 ? cpu_time_ns() - begin_cpu_ns : elapsed_ns;
+        crowding_.observe({rows, reduced, elapsed_ns, elapsed_ns - std::min(elapsed_ns, on_core_ns)});
     }
     if (failed_item_.load(std::memory_order_relaxed) == INT_MAX) return {};
     return {failed_code_.load(std::memory_order_relaxed), failed_message_.load(std::memory_order_relaxed)};
@@ -80,13 +82,11 @@ void ThreadPool::worker(int thread) {
         if (published_.spin_while(seen, kJobSpins)) published_.sleep_while(seen);
         ++seen;   // every published job is for every worker, so none is missed
         if (stop_) return;
-        execute(thread, watched_);
+        execute(thread);
     }
 }
 
-void ThreadPool::execute(int thread, bool watched) {
-    Member& me = members_[static_cast<size_t>(thread)];
-    const int64_t switches = watched ? num_involuntary_switches() : 0;
+void ThreadPool::execute(int thread) {
     TaskContext context;
     context.thread = thread;
     context.isa = options_.isa;
@@ -106,8 +106,6 @@ void ThreadPool::execute(int thread, bool watched) {
         context.num_threads = operation.single ? 1 : job_.num_threads;
         operation.run(context, operation.params);
     }
-    // Before the last meeting: thread 0 reads the reports after it, and may have begun the next job before the others are awake.
-    me.num_preempted = watched ? num_involuntary_switches() - switches : 0;
     meet();
 }
 

@@ -58,7 +58,6 @@ private:
     struct alignas(64) Member {
         Scratch scratch;
         RotationCache rotations;
-        int64_t num_preempted = 0;   // in the running job
     };
     struct Job {
         std::span<const Operation> operations;
@@ -66,7 +65,7 @@ private:
     };
 
     void worker(int thread);
-    void execute(int thread, bool watched);
+    void execute(int thread);
     void meet();
     void fail(int item, Status status);
 
