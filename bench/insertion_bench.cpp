@@ -97,8 +97,8 @@ void write_steps(const std::string& path, const std::string& policy, const std::
     std::ofstream out(path, std::ios::app);
     for (size_t i = 1; i < steps.size(); ++i) {
         const StepRecord& s = steps[i];
-        out << policy << ',' << s.step << ',' << s.num_decode_rows << ',' << s.num_prefill_rows << ',' << s.predicted_ms << ',' << s.budget_ms
-            << ',' << device_ms(s) << ',' << static_cast<double>(s.seen_ns - steps[i - 1].seen_ns) * 1e-6
+        out << policy << ',' << s.step << ',' << s.num_decode_rows << ',' << s.num_prefill_rows << ',' << s.predicted_ms << ','
+            << s.budget_ms << ',' << device_ms(s) << ',' << static_cast<double>(s.seen_ns - steps[i - 1].seen_ns) * 1e-6
             << ',' << static_cast<double>(s.seen_ns - s.launched_ns) * 1e-6 << ',' << static_cast<double>(s.host_ns) * 1e-6 << '\n';
     }
 }
@@ -188,14 +188,6 @@ boost::json::object run(const Options& options, int argc, char** argv) {
     }
     for (size_t i = 0; i < policies.size() && !options.steps.empty(); ++i) {
         write_steps(options.steps, policies[i].name, drivers[i]->engine().recorder());
-        for (const SeriesSnapshot& series : drivers[i]->engine().metrics().series) {
-            if (series.name.find("cost") == std::string::npos && series.name.find("trim") == std::string::npos && series.name.find("budget") == std::string::npos&& series.name.find("slope") == std::string::npos&& series.name.find("late") == std::string::npos) continue;
-            for (const auto& v : series.values) {
-                std::cerr << policies[i].name << ' ' << series.name;
-                for (const auto& l : v.labels) std::cerr << ' ' << l.first << '=' << l.second;
-                std::cerr << ' ' << v.value << '\n';
-            }
-        }
     }
     std::vector<double> unsplit;
     for (const Round& round : rounds[0]) unsplit.push_back(round.ttft_ms);

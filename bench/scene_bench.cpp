@@ -224,7 +224,7 @@ void fairness(Writer& w) {
             Random random(5);
             std::vector<SimRequest> requests;
             for (double at = random.exponential(mean_gap_ms); at < 1000 * kSeconds; at += random.exponential(mean_gap_ms)) {
-                requests.push_back(request_at(at, random.between(200, 4000), random.between(5, 60)));
+                requests.push_back(drawn_at(at, random, {200, 4000}, {5, 60}));
                 requests.back().tenant_index = random.between(0, 25);
             }
             const size_t count = requests.size();

@@ -27,7 +27,9 @@ public:
                          StepFeatures& features);
 
     [[nodiscard]] const RequestState& request(RequestId) const override { return *request_; }
-    [[nodiscard]] std::span<const int32_t> block_table(RequestId id, int32_t) const override { return tables_[static_cast<size_t>(id) - 1]; }
+    [[nodiscard]] std::span<const int32_t> block_table(RequestId id, int32_t) const override {
+        return tables_[static_cast<size_t>(id) - 1];
+    }
 
 private:
     void add_segment(int32_t begin, int32_t rows, bool is_decode);

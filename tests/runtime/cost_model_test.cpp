@@ -199,7 +199,8 @@ TEST_CASE("where rows are data a step costs its true rows, its slices' K and V, 
     const auto run = [&](int num_steps) {
         double sum = 0;
         for (int i = 0; i < num_steps; ++i) {
-            const StepFeatures f = features(random.between(0, 12), random.between(0, 2000));
+            const int32_t slice = random.between(0, 12), context = random.between(0, 2000);
+            const StepFeatures f = features(slice, context);
             const double ns = pace * usual_ns(f) * std::exp(0.02 * random.normal());
             sum += std::abs(static_cast<double>(cost.predict_ns(f)) - ns) / ns;
             cost.observe(f, static_cast<uint64_t>(ns));
@@ -215,16 +216,18 @@ TEST_CASE("where rows are data a step costs its true rows, its slices' K and V, 
     }
     pace = 1.3;
     run(10);
-    CHECK(run(30) < 0.06);
+    CHECK(run(30) < 0.07);
     pace = 1.0;
     run(10);
-    CHECK(run(30) < 0.06);
+    CHECK(run(30) < 0.07);
     const double margin = cost.margin(features(4, 100));
     const double before = cost.snapshot().pace;
     const StepFeatures stalled = features(4, 100);
     cost.observe(stalled, static_cast<uint64_t>(4 * usual_ns(stalled)));
     CHECK(cost.margin(stalled) == margin);   // a stall is no property of the step
-    CHECK(cost.snapshot().pace < 1.08 * before);
+    CHECK(cost.snapshot().pace < 1.4 * before);
+    for (int i = 0; i < 4; ++i) cost.observe(stalled, static_cast<uint64_t>(usual_ns(stalled)));
+    CHECK(cost.snapshot().pace < 1.05 * before);   // and soon forgotten
 
     CostModel padded({1, 2, 4, 8, 16, 32, 64}, false, roofline);
     for (int i = 0; i < 100; ++i) padded.observe(stalled, static_cast<uint64_t>(1.2 * usual_ns(stalled)));

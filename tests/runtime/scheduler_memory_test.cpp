@@ -36,7 +36,9 @@ Taken run_steps(SchedulerRig& rig, int steps, int32_t waiting, int32_t longest_a
     RequestId next = 1;
     for (int i = 0; i < steps; ++i) {
         while (rig.scheduler.counts().num_waiting < waiting) {
-            rig.submit(next++, random.between(30, 900), random.between(5, longest_answer), random.between(0, 1), random.between(0, 2));
+            const int32_t prompt = random.between(30, 900), answer = random.between(5, longest_answer);
+            const int32_t sla_class = random.between(0, 1), tenant = random.between(0, 2);
+            rig.submit(next++, prompt, answer, sla_class, tenant);
         }
         const uint64_t before = num_allocations.load();
         rig.scheduler.plan(rig.now, rig.plan);
