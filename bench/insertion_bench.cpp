@@ -20,7 +20,7 @@ struct Options {
     std::string model = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
     std::string device = "cpu";
     std::string output;
-    std::string steps;      // CSV of the last insertion's steps
+    std::string steps;      // CSV: step, decode rows, prefill rows, then ms: predicted, budget, device, since the last, in all, host
     int threads = 2;
     int prompt = 2000;
     int repeat = 5;
@@ -98,8 +98,8 @@ void write_steps(const std::string& path, const std::string& policy, const std::
     for (size_t i = 1; i < steps.size(); ++i) {
         const StepRecord& s = steps[i];
         out << policy << ',' << s.step << ',' << s.num_decode_rows << ',' << s.num_prefill_rows << ',' << s.predicted_ms << ','
-            << s.budget_ms << ',' << device_ms(s) << ',' << static_cast<double>(s.seen_ns - steps[i - 1].seen_ns) * 1e-6
-            << ',' << static_cast<double>(s.seen_ns - s.launched_ns) * 1e-6 << ',' << static_cast<double>(s.host_ns) * 1e-6 << '\n';
+            << s.budget_ms << ',' << device_ms(s) << ',' << static_cast<double>(s.seen_ns - steps[i - 1].seen_ns) * 1e-6 << ','
+            << static_cast<double>(s.seen_ns - s.launched_ns) * 1e-6 << ',' << static_cast<double>(s.host_ns) * 1e-6 << '\n';
     }
 }
 
