@@ -12,7 +12,8 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::size_t kMaxTurns = 256;   // a connection's memory of its own answers
+constexpr std::size_t kMaxTurns = 256;   // a connection's memory of its own answers,
+constexpr std::size_t kMaxTurnBytes = 16 * 1024 * 1024;   // ... and its text: far more than any context
 constexpr int kMaxDepth = 1024;          // turns of one conversation; also bounds the recursion of their destructors
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
@@ -233,6 +234,31 @@ void prepend_turns(ResponseRequest& request, const json::array& turns) {
     request.request.messages = std::move(all);
 }
 
+namespace {
+
+constexpr std::size_t kValueBytes = 32;   // of a value beside its text
+
+/// About what a value takes; the parser has bounded how deep it nests.
+std::size_t bytes_of(const json::value& value);
+
+std::size_t bytes_of(const json::array& array) {
+    std::size_t bytes = kValueBytes;
+    for (const json::value& item : array) bytes += bytes_of(item);
+    return bytes;
+}
+
+std::size_t bytes_of(const json::value& value) {
+    std::size_t bytes = kValueBytes;
+    if (const json::string* text = value.if_string()) bytes += text->size();
+    if (const json::array* array = value.if_array()) bytes += bytes_of(*array);
+    if (const json::object* object = value.if_object()) {
+        for (const auto& member : *object) bytes += member.key().size() + bytes_of(member.value());
+    }
+    return bytes;
+}
+
+}  // namespace
+
 std::optional<json::array> Conversations::find(const std::string& id) const {
     const auto found = turns_.find(id);
     if (found == turns_.end() || found->second->depth > kMaxDepth) return std::nullopt;
@@ -247,19 +273,22 @@ std::optional<json::array> Conversations::find(const std::string& id) const {
 
 void Conversations::add(const std::string& id, const std::optional<std::string>& previous, json::array input,
                         const std::optional<std::string>& answer) {
-    auto turn = std::make_shared<Turn>();
+    auto turn = std::make_shared<Turn>(held_bytes_, bytes_of(input) + (answer ? answer->size() : 0));
     if (previous) {
         const auto before = turns_.find(*previous);
         if (before != turns_.end()) {
             turn->before = before->second;
             turn->depth = before->second->depth + 1;
+            turn->chain_bytes = before->second->chain_bytes;
         }
     }
+    turn->chain_bytes += turn->bytes;
+    if (turn->chain_bytes > kMaxTurnBytes) return;   // it alone, not everybody else's past
     turn->messages = std::move(input);
     if (answer) turn->messages.push_back(json::object({{"role", "assistant"}, {"content", *answer}}));
     turns_[id] = std::move(turn);
     order_.push_back(id);
-    if (order_.size() > kMaxTurns) {
+    while (order_.size() > kMaxTurns || (*held_bytes_ > kMaxTurnBytes && !order_.empty())) {
         turns_.erase(order_.front());
         order_.pop_front();
     }

@@ -36,7 +36,7 @@ ResponseRequest parse_response_body(const boost::json::object& object, std::stri
 /// where the frame names one.
 ResponseRequest parse_response_frame(std::string_view text, std::string_view model_name);
 
-/// Earlier turns of one connection, by response id. Bounded: the oldest are forgotten.
+/// Earlier turns of one connection, by response id. Bounded in number and bytes: the oldest are forgotten.
 class Conversations {
 public:
     /// The turns up to and with the response `id`, oldest first; empty optional if it is not known.
@@ -47,12 +47,20 @@ public:
 
 private:
     struct Turn {
+        Turn(std::shared_ptr<std::size_t> total, std::size_t size) : held_bytes(std::move(total)), bytes(size) { *held_bytes += bytes; }
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+        ~Turn() { *held_bytes -= bytes; }
+        std::shared_ptr<std::size_t> held_bytes;   // of all turns that live: a forgotten one may live on in a later one's past
+        std::size_t bytes;
         std::shared_ptr<const Turn> before;
         boost::json::array messages;
         int depth = 1;
+        std::size_t chain_bytes = 0;   // with everything before
     };
     std::map<std::string, std::shared_ptr<const Turn>> turns_;
     std::deque<std::string> order_;
+    std::shared_ptr<std::size_t> held_bytes_ = std::make_shared<std::size_t>(0);
 };
 
 /// Puts instructions and the earlier turns before the input.

@@ -167,6 +167,19 @@ TEST_CASE("conversations: chains, branches, unknown ids, a bound") {
     for (int i = 0; i < 300; ++i) kept.add("x" + std::to_string(i), std::nullopt, user("x"), std::nullopt);
     CHECK_FALSE(kept.find("r1"));
     CHECK(kept.find("x299"));
+    // So is one whose text grows without end, and nothing of it is held then.
+    const std::string megabyte(1 << 20, 'm');
+    for (int i = 0; i < 40; ++i) {
+        const std::string id = "m" + std::to_string(i);
+        kept.add(id, i > 0 ? std::optional("m" + std::to_string(i - 1)) : std::nullopt, user(megabyte.c_str()), std::nullopt);
+        if (i == 10) CHECK(kept.find(id)->size() == 11);
+    }
+    kept.add("n", std::nullopt, user("x"), std::nullopt);
+    int found = 0;
+    for (int i = 0; i < 40; ++i) found += kept.find("m" + std::to_string(i)) ? 1 : 0;
+    CHECK(found < 16);
+    CHECK(kept.find("n"));
+    kept.add("x299", std::nullopt, user("x"), std::nullopt);
     // A chain without end is cut off before its destructors could recurse too deep.
     std::string last = "x299";
     for (int i = 0; i < 2000; ++i) {
