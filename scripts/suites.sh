@@ -41,7 +41,7 @@ export ASAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_summary=1:allocator_m
 export TSAN_OPTIONS=allocator_may_return_null=1:suppressions=$TAKT_ROOT/tests/tsan_suppressions.txt
 
 # What a sanitizer has nothing to say about; the same list as of the test setup `sanitized` in tests/meson.build.
-UNSANITIZED_SUITES=(gpu long timing install tidy headers truth)
+UNSANITIZED_SUITES=(gpu long timing install tidy headers truth allocation)
 
 # The address and undefined-behaviour build also holds the fuzz targets.
 configure_asan() { configure asan clang++ "${SANITIZER_ARGUMENTS[@]}" -Db_sanitize=address,undefined -Dfuzz=true; }
