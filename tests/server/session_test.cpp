@@ -76,7 +76,7 @@ int num_read_of(int count, Frame frame) {
 }
 
 constexpr int kFrames = 2000;
-constexpr int kMostRead = 300;   // 256 that have ended, those that the engine may hold, the one that waits
+constexpr int kMostRead = 600;   // 256 that have ended, the one that waits, and those on their way, more the slower the machine
 
 }  // namespace
 
