@@ -10,10 +10,6 @@ namespace {
 constexpr size_t kPartShapes = 3;          // above the largest full one that fits: of more than that too little would be filled
 constexpr double kWorthShrinking = 1.05;   // a smaller shape must be that much faster a row: fewer steps cost less host time
 
-int64_t pairs_of(int32_t rows, int32_t context) {
-    return static_cast<int64_t>(rows) * context + static_cast<int64_t>(rows) * (rows + 1) / 2;
-}
-
 int32_t total_remaining(std::span<const PrefillNeed> needs, int32_t enough) {
     int64_t total = 0;
     for (const PrefillNeed& need : needs) {
@@ -116,11 +112,7 @@ StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std
     if (total > 0) {
         share_rows(needs, total);
         for (const PrefillNeed& need : needs) {
-            if (need.rows == 0) continue;
-            ++features.prefill_segments;
-            features.rows += need.rows;
-            features.prefill_pairs += pairs_of(need.rows, need.context);
-            features.prefill_kv_tokens += int64_t{need.context} + need.rows;
+            if (need.rows > 0) features.add_slice(need.rows, need.context);
         }
     }
     features.padded_rows = features.rows > 0 ? cost.padded_rows(features.rows) : 0;

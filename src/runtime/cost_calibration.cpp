@@ -21,11 +21,8 @@ StepFeatures decode_step(const CostModel& cost, int32_t rows, int32_t context) {
 
 StepFeatures prefill_step(const CostModel& cost, int32_t rows, int32_t context) {
     StepFeatures f;
-    f.rows = rows;
-    f.prefill_segments = 1;
+    f.add_slice(rows, context);
     f.padded_rows = cost.padded_rows(rows);
-    f.prefill_pairs = int64_t{rows} * context + int64_t{rows} * (rows + 1) / 2;
-    f.prefill_kv_tokens = int64_t{context} + rows;
     return f;
 }
 

@@ -17,6 +17,20 @@ struct StepFeatures {
     int64_t kv_read_tokens = 0;   ///< K = sum of decode context lengths
     int64_t prefill_pairs = 0;    ///< A = sum c (h + (c + 1) / 2)
     int64_t prefill_kv_tokens = 0; ///< H = sum h + c: K and V that the slices read, whatever their rows
+
+    /// A decode row behind `context` tokens.
+    void add_decode(int32_t context) {
+        ++rows;
+        ++decode_rows;
+        kv_read_tokens += context + 1;
+    }
+    /// `count` prefill rows of one request behind `context` tokens.
+    void add_slice(int32_t count, int32_t context) {
+        rows += count;
+        ++prefill_segments;
+        prefill_pairs += int64_t{count} * context + int64_t{count} * (count + 1) / 2;
+        prefill_kv_tokens += int64_t{context} + count;
+    }
 };
 
 /// Consecutive rows of one request in a step. `token_begin` counts in the request's own token list (prompt, then outputs).

@@ -243,15 +243,10 @@ void Scheduler::Impl::add_segment(StepPlan& plan, Record& r, int32_t rows) {
     s.num_rows = rows;
     s.is_decode = r.state == State::decoding;
     s.samples = s.is_decode || r.computed + rows == r.target;
-    StepFeatures& f = plan.features;
-    f.rows += rows;
     if (s.is_decode) {
-        ++f.decode_rows;
-        f.kv_read_tokens += r.computed + 1;
+        plan.features.add_decode(r.computed);
     } else {
-        ++f.prefill_segments;
-        f.prefill_pairs += int64_t{rows} * r.computed + int64_t{rows} * (rows + 1) / 2;
-        f.prefill_kv_tokens += int64_t{r.computed} + rows;
+        plan.features.add_slice(rows, r.computed);
     }
     if (s.samples) {
         ++plan.num_samples;

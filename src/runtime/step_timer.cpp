@@ -41,14 +41,10 @@ void StepTimer::add_segment(int32_t begin, int32_t rows, bool is_decode) {
     std::vector<int32_t>& table = tables_[static_cast<size_t>(s.slot)];
     table.clear();
     for (int32_t i = 0; i * o.block_tokens < begin + rows; ++i) table.push_back(next_block_++);
-    StepFeatures& f = plan_.features;
-    f.rows += rows;
     if (is_decode) {
-        ++f.decode_rows;
-        f.kv_read_tokens += begin + 1;
+        plan_.features.add_decode(begin);
     } else {
-        ++f.prefill_segments;
-        f.prefill_pairs += int64_t{rows} * begin + int64_t{rows} * (rows + 1) / 2;
+        plan_.features.add_slice(rows, begin);
     }
     ++plan_.num_samples;
     plan_.segments.push_back(s);
