@@ -25,8 +25,10 @@ float store_half(float v, uint8_t* out) {
 }
 
 int nearest(float v, int low, int high) {
-    // A scale of 0 (an empty block) gives no number.
-    return std::isfinite(v) ? static_cast<int>(std::lround(std::clamp(v, static_cast<float>(low), static_cast<float>(high)))) : 0;
+    // Half up in magnitude; comparisons that send what is no number (an infinite weight over an infinite scale) to `low`, and no
+    // call of the library: all of the encoder's time is spent here.
+    const float bounded = v > static_cast<float>(low) ? (v < static_cast<float>(high) ? v : static_cast<float>(high)) : static_cast<float>(low);
+    return static_cast<int>(bounded + std::copysign(0.5f, bounded));
 }
 
 float quotient(float v, float scale) { return scale != 0.0f ? v / scale : 0.0f; }

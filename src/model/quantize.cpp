@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "kernels/cpu/pack.h"
@@ -101,26 +102,58 @@ private:
     bool is_good_ = true;
 };
 
-/// Encodes row by row; the error is against the weights as read.
+/// What rounding did to one row.
+struct RowError {
+    double errors = 0, squares = 0, largest = 0;
+};
+
+RowError encode_row(const HostTensor& tensor, int64_t row, DType to, uint8_t* out) {
+    const auto cols = static_cast<size_t>(tensor.cols);
+    std::vector<float> weights(cols), rounded(cols);
+    cpu::row_to_float(tensor, row, weights.data());
+    encode_blocks(to, weights.data(), tensor.cols, out);
+    cpu::row_to_float(HostTensor{out, to, 1, tensor.cols}, 0, rounded.data());
+    RowError result;
+    for (size_t c = 0; c < cols; ++c) {
+        const double e = static_cast<double>(rounded[c]) - static_cast<double>(weights[c]);
+        result.errors += e * e;
+        result.squares += static_cast<double>(weights[c]) * static_cast<double>(weights[c]);
+        result.largest = std::max(result.largest, std::abs(e));
+    }
+    return result;
+}
+
+constexpr size_t kBytesAtOnce = size_t{4} << 20;   // encoded bytes held before they are written
+
+/// Encodes rows on every core, a few megabytes at a time; the error is against the weights as read.
 QuantizedTensor write_tensor(const GgufTensor& t, DType to, OutputFile& out) {
     QuantizedTensor result{std::string(t.name), t.tensor.type, to, 0, 0};
     if (to == t.tensor.type) {
         out.write(t.tensor.data, t.tensor.bytes());
         return result;
     }
-    const auto cols = static_cast<size_t>(t.tensor.cols);
-    std::vector<float> weights(cols), rounded(cols);
-    std::vector<uint8_t> bytes(dtype_bytes(to, cols));
+    const size_t row_bytes = dtype_bytes(to, static_cast<size_t>(t.tensor.cols));
+    const auto at_once = static_cast<int64_t>(std::max<size_t>(kBytesAtOnce / row_bytes, 1));
+    const int64_t num_threads = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
     double errors = 0, squares = 0;
-    for (int64_t r = 0; r < t.tensor.rows; ++r) {
-        cpu::row_to_float(t.tensor, r, weights.data());
-        encode_blocks(to, weights.data(), t.tensor.cols, bytes.data());
-        cpu::row_to_float(HostTensor{bytes.data(), to, 1, t.tensor.cols}, 0, rounded.data());
-        for (size_t c = 0; c < cols; ++c) {
-            const double e = static_cast<double>(rounded[c]) - static_cast<double>(weights[c]);
-            errors += e * e;
-            squares += static_cast<double>(weights[c]) * static_cast<double>(weights[c]);
-            result.largest_error = std::max(result.largest_error, std::abs(e));
+    for (int64_t first = 0; first < t.tensor.rows; first += at_once) {
+        const int64_t count = std::min(at_once, t.tensor.rows - first);
+        std::vector<uint8_t> bytes(static_cast<size_t>(count) * row_bytes);
+        std::vector<RowError> rows(static_cast<size_t>(count));
+        std::vector<std::jthread> threads;
+        for (int64_t thread = 0; thread < std::min(num_threads, count); ++thread) {
+            threads.emplace_back([&, thread] {
+                for (int64_t r = thread; r < count; r += num_threads) {
+                    const auto i = static_cast<size_t>(r);
+                    rows[i] = encode_row(t.tensor, first + r, to, bytes.data() + i * row_bytes);
+                }
+            });
+        }
+        threads.clear();   // joins
+        for (const RowError& row : rows) {
+            errors += row.errors;
+            squares += row.squares;
+            result.largest_error = std::max(result.largest_error, row.largest);
         }
         out.write(bytes.data(), bytes.size());
     }
