@@ -1,6 +1,7 @@
 // Matrix products of SmolLM2-135M's shapes on the CPU device, packed as the engine packs them (Q4_1 layers, Q8_0 head, every layer
 // its own memory, random content), at 1 to 512 rows and 1 and 2 threads. Beside them, measured in the same run: the read bandwidth
-// of a buffer of the model's size and the instruction peaks that bound a product. `--json FILE` writes the figures.
+// of a buffer of the model's size and the instruction peaks that bound a product. `--json FILE` writes the figures, `--type q6_k`
+// measures another type.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +27,7 @@ namespace {
 using namespace takt;
 using namespace takt::cpu;
 
-constexpr int kLayers = 30;
+constexpr int kLayers = 30;   // of SmolLM2, and the most of any shapes here
 constexpr size_t kModelBytes = 98u << 20;
 
 struct Shape {
@@ -35,14 +36,29 @@ struct Shape {
     int64_t rows, cols;
     int copies;
 };
-constexpr Shape kShapes[] = {{"qkv", DType::q4_1, 960, 576, kLayers},
-                             {"output", DType::q4_1, 576, 576, kLayers},
-                             {"gate_up", DType::q4_1, 3072, 576, kLayers},
-                             {"down", DType::q4_1, 576, 1536, kLayers},
-                             {"head", DType::q8_0, 49152, 576, 1}};
+/// SmolLM2-135M as its file has it; or, for any one type, a model of width 2,048 and eight layers (K types need 256 columns a block).
+std::vector<Shape> make_shapes(const std::string& type) {
+    if (type.empty()) {
+        return {{"qkv", DType::q4_1, 960, 576, kLayers},
+                {"output", DType::q4_1, 576, 576, kLayers},
+                {"gate_up", DType::q4_1, 3072, 576, kLayers},
+                {"down", DType::q4_1, 576, 1536, kLayers},
+                {"head", DType::q8_0, 49152, 576, 1}};
+    }
+    for (const DType t : {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,
+                          DType::q6_k}) {
+        if (type != dtype_info(t).name) continue;
+        return {{"qkv", t, 3072, 2048, 8}, {"output", t, 2048, 2048, 8}, {"gate_up", t, 11264, 2048, 8}, {"down", t, 2048, 5632, 8},
+                {"head", t, 32768, 2048, 1}};
+    }
+    std::fprintf(stderr, "unknown type: %s\n", type.c_str());
+    std::exit(2);
+}
+std::vector<Shape> shapes;
 
 struct Options {
     std::string json;
+    std::string type;   // empty: SmolLM2
     std::vector<int> rows = {1, 2, 4, 8, 16, 64, 512};
     std::vector<int> threads = {1, 2};
     CpuIsa isa = CpuIsa::automatic;
@@ -68,7 +84,7 @@ struct Matrices {
     std::vector<std::vector<std::unique_ptr<Linear>>> all;
     explicit Matrices(Device& device) {
         std::mt19937 random(7);
-        for (const Shape& shape : kShapes) {
+        for (const Shape& shape : shapes) {
             const auto bytes = random_blocks(shape, random);
             const HostTensor tensor{bytes.data(), shape.type, shape.rows, shape.cols};
             std::vector<std::unique_ptr<Linear>> copies;
@@ -142,21 +158,22 @@ public:
         matrices_ = std::make_unique<Matrices>(*device_);
         arithmetic_ = options.arithmetic;
         kernels_ = &kernel_table(choose_isa(options.isa));
-        out_.resize(512 * 3072 + 64 * 49152);
+        out_.resize(512 * 11264 + 64 * 49152);
     }
 
     /// Products of the shapes [first, last) in the engine's order; the head multiplies at most 64 rows, as a step samples few.
     Figure measure(int64_t rows, size_t first, size_t last) {
-        Activations narrow(rows, 576, arithmetic_, *kernels_), wide(rows, 1536, arithmetic_, *kernels_);
+        const int64_t width = shapes[0].cols;
+        Activations narrow(rows, width, arithmetic_, *kernels_), wide(rows, shapes[3].cols, arithmetic_, *kernels_);
         if (!stream_->begin_capture().ok()) std::exit(1);
         double bytes = 0, operations = 0;
         int products = 0;
         auto& cpu = static_cast<CpuStream&>(*stream_);
         for (int layer = 0; layer < kLayers; ++layer) {
             for (size_t s = first; s < last; ++s) {
-                if (layer >= kShapes[s].copies) continue;
+                if (layer >= shapes[s].copies) continue;
                 if (s == 4 && last - first > 1) continue;
-                add(cpu, s, layer, rows, kShapes[s].cols == 576 ? narrow : wide, bytes, operations, products);
+                add(cpu, s, layer, rows, shapes[s].cols == width ? narrow : wide, bytes, operations, products);
             }
         }
         if (last - first > 1) add(cpu, 4, 0, std::min<int64_t>(rows, rows > 64 ? 1 : 64), narrow, bytes, operations, products);
@@ -173,7 +190,7 @@ private:
         const ProductParams params{&linear, x.block(), rows, out_.data()};
         if (!cpu.enqueue(run_product, params).ok()) std::exit(1);
         bytes += static_cast<double>(linear.bytes());
-        operations += 2.0 * static_cast<double>(rows) * static_cast<double>(kShapes[s].rows * kShapes[s].cols);
+        operations += 2.0 * static_cast<double>(rows) * static_cast<double>(shapes[s].rows * shapes[s].cols);
         ++products;
     }
     double median_ns(Graph& graph) {
@@ -208,14 +225,14 @@ boost::json::object run_threads(const Options& options, int threads, const std::
     std::printf("\n%d thread%s   us a product | GB/s of weights | Gop/s\n%-9s", threads, threads > 1 ? "s" : "", "rows");
     for (const int rows : options.rows) std::printf(" %17d", rows);
     std::printf("\n");
-    for (size_t s = 0; s <= std::size(kShapes); ++s) {
-        const bool pass = s == std::size(kShapes);
+    for (size_t s = 0; s <= shapes.size(); ++s) {
+        const bool pass = s == shapes.size();
         if (!pass && options.passes_only) continue;
         boost::json::object line;
-        std::printf("%-9s", pass ? "pass" : kShapes[s].name);
+        std::printf("%-9s", pass ? "pass" : shapes[s].name);
         for (const int rows : options.rows) {
             if (!pass && s == 4 && rows > 64) continue;
-            const Figure f = pass ? bench.measure(rows, 0, std::size(kShapes)) : bench.measure(rows, s, s + 1);
+            const Figure f = pass ? bench.measure(rows, 0, shapes.size()) : bench.measure(rows, s, s + 1);
             std::printf(" %7.1f %4.0f %4.0f", f.us, f.gb_s, f.gop_s);
             boost::json::object entry = to_json(f);
             if (pass) entry["tokens_s"] = static_cast<double>(rows) / f.us * 1e6;
@@ -224,7 +241,7 @@ boost::json::object run_threads(const Options& options, int threads, const std::
             std::fflush(stdout);
         }
         std::printf("\n");
-        result[pass ? "pass" : kShapes[s].name] = std::move(line);
+        result[pass ? "pass" : shapes[s].name] = std::move(line);
     }
     std::printf("%-9s", "tokens/s");
     for (const int rows : options.rows) {
@@ -240,6 +257,7 @@ Options parse(int argc, char** argv) {
         const std::string key = argv[i];
         const std::string value = i + 1 < argc ? argv[i + 1] : "";
         if (key == "--json") o.json = value;
+        if (key == "--type") o.type = value;
         if (key == "--passes") o.passes_only = true;
         if (key == "--isa") o.isa = value == "avx2" ? CpuIsa::avx2 : value == "portable" ? CpuIsa::portable : CpuIsa::avx512;
         if (key == "--activations") {
@@ -255,6 +273,7 @@ Options parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
+    shapes = make_shapes(options.type);
     RealClock clock;
     boost::json::object result;
     std::vector<double> read(2, 0);

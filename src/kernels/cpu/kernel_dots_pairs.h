@@ -18,6 +18,11 @@ TAKT_LANES void begin_sum(BlockSums<kRows>& sums, int32_t start) {
     sums.sum[r] = broadcast_int(start);
 }
 
+template <int r, int kRows>
+TAKT_LANES void start_sum(BlockSums<kRows>& sums, Ints start) {
+    sums.sum[r] = start;
+}
+
 template <bool kHigh, int r, int kRows>
 TAKT_LANES Ints end_sum(const BlockSums<kRows>& sums) {
     return sums.sum[r];
@@ -70,7 +75,7 @@ TAKT_LANES Ints plane_pair(const uint8_t* block, int strip) {
 }
 
 /// Adds the quads [first, first + count) of a block to the sums.
-template <DType kType, int first, int count, int kRows>
+template <DType kType, int first, int count, bool kHigh, int kRows>
 TAKT_LANES void dot_planes(const uint8_t* block, int strip, const QuantBlock* const* x, BlockSums<kRows>& sums) {
     repeat<count>([&](auto i) TAKT_INLINE {
         constexpr int q = first + decltype(i)::value;

@@ -20,6 +20,12 @@ TAKT_LANES void begin_sum(BlockSums<kRows>& sums, int32_t start) {
     sums.high[r] = broadcast_int(0);
 }
 
+template <int r, int kRows>
+TAKT_LANES void start_sum(BlockSums<kRows>& sums, Ints start) {
+    sums.low[r] = start;
+    sums.high[r] = broadcast_int(0);
+}
+
 template <bool kHigh, int r, int kRows>
 TAKT_LANES Ints end_sum(const BlockSums<kRows>& sums) {
     if constexpr (!kHigh) return sums.low[r];
@@ -69,11 +75,11 @@ TAKT_LANES Ints plane_quad(const uint8_t* block, int strip) {
 }
 
 /// Adds the quads [first, first + count) of a block to the sums.
-template <DType kType, int first, int count, int kRows>
+template <DType kType, int first, int count, bool kHigh, int kRows>
 TAKT_LANES void dot_planes(const uint8_t* block, int strip, const QuantBlock* const* x, BlockSums<kRows>& sums) {
     repeat<count>([&](auto i) TAKT_INLINE {
         constexpr int q = first + decltype(i)::value;
-        dot_columns<true>(plane_quad<kType, q>(block, strip), x, q * 4, sums);
+        dot_columns<kHigh>(plane_quad<kType, q>(block, strip), x, q * 4, sums);
     });
 }
 

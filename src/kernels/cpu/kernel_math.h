@@ -87,8 +87,10 @@ void quantise(const float* x, int64_t cols, int limit, QuantBlock* out) {
         QuantBlock& block = out[b];
         store_quants(block.values, a, c);
         block.scale = usable ? largest / static_cast<float>(limit) : largest;
-        block.half_sum = reduce_add(a);
-        block.sum = block.half_sum + reduce_add(c);
+        const int32_t first_sum = reduce_add(a), second_sum = reduce_add(c);
+        block.sum = first_sum + second_sum;
+        block.minus_half_sums[0] = -first_sum;
+        block.minus_half_sums[1] = -second_sum;
         block.scaled_sum = block.scale * static_cast<float>(block.sum);
     }
 }

@@ -51,7 +51,8 @@ void product_simple_tile(const PackedGroup& group, const QuantRows& rows, int64_
 template <int kRows, DType kType>
 void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
     if constexpr (kFormat<kType>.twos || kFormat<kType>.ones || kFormat<kType>.header_bytes > 0) {
-        product_planes_tile<kRows, kType>(group, x, row, out, out_stride);
+        if (x.bytes_only) return product_planes_tile<kRows, kType, false>(group, x, row, out, out_stride);
+        product_planes_tile<kRows, kType, true>(group, x, row, out, out_stride);
     } else {
         if (x.bytes_only) return product_simple_tile<kRows, kType, false>(group, x, row, out, out_stride);
         product_simple_tile<kRows, kType, true>(group, x, row, out, out_stride);

@@ -27,52 +27,98 @@ TAKT_LANES void plane_scales(const uint8_t* header, const uint8_t* block, int st
     }
 }
 
-/// One half (or the whole) of a block for one strip: sums, then the scales into the accumulators.
-template <DType kType, int kRows, int h>
-TAKT_LANES void plane_block(const uint8_t* header, const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* acc) {
+/// The exact sums of half `h` (or the whole) of a block of one strip, as float32.
+template <DType kType, int kRows, int h, bool kHigh>
+TAKT_LANES void plane_sums(const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* out) {
     constexpr bool is_half = kFormat<kType>.sub_columns == 16;
-    int32_t total[kRows];
+    constexpr int offset = kFormat<kType>.offset;
     BlockSums<kRows> sums;
     repeat<kRows>([&](auto r) TAKT_INLINE {
-        total[r] = !is_half ? x[r]->sum : h == 0 ? x[r]->half_sum : x[r]->sum - x[r]->half_sum;
-        begin_sum<r>(sums, -kFormat<kType>.offset * total[r]);
+        static_assert((offset & (offset - 1)) == 0);
+        if constexpr (is_half && offset > 0) {
+            start_sum<r>(sums, shift_and<-__builtin_ctz(offset)>(broadcast_word(&x[r]->minus_half_sums[h]), ~0u));   // times offset
+        } else {
+            begin_sum<r>(sums, offset == 0 ? 0 : -offset * x[r]->sum);
+        }
     });
-    dot_planes<kType, is_half ? h * 4 : 0, is_half ? 4 : 8>(block, strip, x, sums);
-    Lanes scale, minimum;
-    plane_scales<kType>(header, block, strip, h, scale, minimum);
-    repeat<kRows>([&](auto r) TAKT_INLINE {
-        acc[r] = fma(scale * broadcast(x[r]->scale), to_float(end_sum<true, r>(sums)), acc[r]);
-        if constexpr (kFormat<kType>.has_min) acc[r] = fma(minimum, broadcast(x[r]->scale * static_cast<float>(total[r])), acc[r]);
-    });
+    dot_planes<kType, is_half ? h * 4 : 0, is_half ? 4 : 8, kHigh>(block, strip, x, sums);
+    repeat<kRows>([&](auto r) TAKT_INLINE { out[r] = to_float(end_sum<kHigh, r>(sums)); });
 }
 
-/// Asks for the record of the next group. While a group goes through several tiles from the caches the hardware sees no stream and
+/// One block for one strip: sums, then the scales into the accumulators. Where each half has a scale the halves are added first and
+/// then meet the scale of the activations.
+template <DType kType, int kRows, bool kHigh>
+TAKT_LANES void plane_block(const uint8_t* header, const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* acc) {
+    Lanes sums[kRows], scale, minimum;
+    plane_sums<kType, kRows, 0, kHigh>(block, strip, x, sums);
+    plane_scales<kType>(header, block, strip, 0, scale, minimum);
+    if constexpr (kFormat<kType>.sub_columns == 32) {
+        repeat<kRows>([&](auto r) TAKT_INLINE {
+            acc[r] = fma(scale * broadcast(x[r]->scale), sums[r], acc[r]);
+            if constexpr (kFormat<kType>.has_min) acc[r] = fma(minimum, broadcast(x[r]->scaled_sum), acc[r]);
+        });
+    } else {
+        Lanes part[kRows];
+        const auto minima = [&](auto r, int h) TAKT_INLINE {
+            const float total = -static_cast<float>(x[r]->minus_half_sums[h]);
+            if constexpr (kFormat<kType>.has_min) part[r] = fma(minimum, broadcast(total), part[r]);
+        };
+        repeat<kRows>([&](auto r) TAKT_INLINE {
+            part[r] = scale * sums[r];
+            minima(r, 0);
+        });
+        plane_sums<kType, kRows, 1, kHigh>(block, strip, x, sums);
+        plane_scales<kType>(header, block, strip, 1, scale, minimum);
+        repeat<kRows>([&](auto r) TAKT_INLINE {
+            part[r] = fma(scale, sums[r], part[r]);
+            minima(r, 1);
+            acc[r] = fma(part[r], broadcast(x[r]->scale), acc[r]);
+        });
+    }
+}
+
+/// Asks for `kBytes` of the next group. While a group goes through several tiles from the caches the hardware sees no stream and
 /// fetches nothing: the next group would come from memory at the first tile's pace.
+template <int kBytes>
+TAKT_LANES void fetch_bytes(bool wanted, const uint8_t* bytes) {
+    if (!wanted) return;
+    repeat<(kBytes + 63) / 64>([&](auto line) TAKT_INLINE { prefetch(bytes + line * 64); });
+}
+
 template <DType kType>
 TAKT_LANES void fetch_record(bool wanted, const uint8_t* record) {
-    if (!wanted) return;
-    repeat<(kFormat<kType>.record_bytes() + 63) / 64>([&](auto line) TAKT_INLINE { prefetch(record + line * 64); });
+    fetch_bytes<kFormat<kType>.record_bytes()>(wanted, record);
 }
 
-template <int kRows, DType kType>
+template <int kRows, DType kType, bool kHigh>
 void product_planes_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, float* out, size_t out_stride) {
-    for (int strip = 0; strip < 2; ++strip) {
-        Lanes acc[kRows];
-        repeat<kRows>([&](auto r) TAKT_INLINE { acc[r] = zero(); });
+    constexpr PackedFormat f = kFormat<kType>;
+    const int64_t num_records = group.num_blocks / f.blocks_per_record;
+    const int64_t bytes = num_records * f.record_bytes();
+    for (int strip = 0; strip < 2; strip += kStripsPerPass) {
+        Lanes acc[kStripsPerPass][kRows];
+        repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { acc[s][r] = zero(); }); });
+        const bool fetches = kRows > 1 && group.fetch_next && strip + kStripsPerPass == 2;
+        const QuantBlock* x[kRows];
+        repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r); });
         const uint8_t* header = group.data;
-        const int64_t bytes = group.num_blocks / kFormat<kType>.blocks_per_record * kFormat<kType>.record_bytes();
-        const bool fetches = group.fetch_next && strip == 1;
-        for (int64_t b = 0; b < group.num_blocks; b += kFormat<kType>.blocks_per_record, header += kFormat<kType>.record_bytes()) {
-            if constexpr (kRows > 1) fetch_record<kType>(fetches, header + bytes);
-            for (int i = 0; i < kFormat<kType>.blocks_per_record; ++i) {
-                const uint8_t* block = header + kFormat<kType>.header_bytes + i * kFormat<kType>.block_bytes();
-                const QuantBlock* x[kRows];
-                repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r) + b + i; });
-                plane_block<kType, kRows, 0>(header, block, strip, x, acc);
-                if constexpr (kFormat<kType>.sub_columns == 16) plane_block<kType, kRows, 1>(header, block, strip, x, acc);
+        for (int64_t record = 0; record < num_records; ++record, header += f.record_bytes()) {
+            fetch_bytes<f.header_bytes>(fetches, header + bytes);
+            const uint8_t* block = header + f.header_bytes;
+            // A block's share of the next group with each block: a whole record at once would fill every miss the core may have.
+            for (int i = 0; i < f.blocks_per_record; ++i, block += f.block_bytes()) {
+                fetch_bytes<f.block_bytes()>(fetches, block + bytes);
+                repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
+                    plane_block<kType, kRows, kHigh>(header, block, strip + s, x, acc[s]);
+                });
+                repeat<kRows>([&](auto r) TAKT_INLINE { ++x[r]; });
             }
         }
-        repeat<kRows>([&](auto r) TAKT_INLINE { store(out + static_cast<size_t>(r) * out_stride + strip * 16, acc[r]); });
+        repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
+            repeat<kRows>([&](auto r) TAKT_INLINE {
+                store(out + static_cast<size_t>(r) * out_stride + (strip + s) * 16, acc[s][r]);
+            });
+        });
     }
 }
 

@@ -23,7 +23,7 @@ struct QuantBlock {
     float scale = 0.0f;
     float scaled_sum = 0.0f;         // scale x sum of the integers
     int32_t sum = 0;
-    int32_t half_sum = 0;            // of the first 16 columns
+    int32_t minus_half_sums[2] = {};   // of the first and of the last 16 columns, negative: where a sum of weights less an offset begins
 };
 
 /// Rows of activations, quantised by the path that multiplies them: integers in blocks of 32 with one scale a block.
