@@ -45,8 +45,8 @@ std::vector<Shape> make_shapes(const std::string& type) {
                 {"down", DType::q4_1, 576, 1536, kLayers},
                 {"head", DType::q8_0, 49152, 576, 1}};
     }
-    for (const DType t : {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,
-                          DType::q6_k}) {
+    for (const DType t : {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
+                          DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k}) {
         if (type != dtype_info(t).name) continue;
         return {{"qkv", t, 3072, 2048, 8}, {"output", t, 2048, 2048, 8}, {"gate_up", t, 11264, 2048, 8}, {"down", t, 2048, 5632, 8},
                 {"head", t, 32768, 2048, 1}};

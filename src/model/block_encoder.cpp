@@ -25,9 +25,9 @@ float store_half(float v, uint8_t* out) {
 }
 
 int nearest(float v, int low, int high) {
-    // Half up in magnitude; comparisons that send what is no number (an infinite weight over an infinite scale) to `low`, and no
-    // call of the library: all of the encoder's time is spent here.
-    const float bounded = v > static_cast<float>(low) ? (v < static_cast<float>(high) ? v : static_cast<float>(high)) : static_cast<float>(low);
+    // Half up in magnitude, and no call of the library: all of the encoder's time is spent here. In this order of arguments std::max
+    // makes `low` of what is no number (an infinite weight over an infinite scale).
+    const float bounded = std::min(std::max(static_cast<float>(low), v), static_cast<float>(high));
     return static_cast<int>(bounded + std::copysign(0.5f, bounded));
 }
 
