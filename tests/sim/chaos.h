@@ -59,4 +59,18 @@ inline SimOptions chaos_options(uint64_t seed, int depth, int32_t num_blocks) {
     return o;
 }
 
+struct ChaosRun {
+    std::vector<SimRequest> requests;
+    SimReport report;
+};
+
+/// Scene S10 from a seed: a hundred requests for seeds under 100, two thousand from there on. `sim_main --chaos --seed N` runs it again.
+inline ChaosRun run_chaos(uint64_t seed) {
+    const int32_t num_blocks = 80 + static_cast<int32_t>(seed % 5) * 100;   // 1,280 tokens at the least
+    ChaosRun r;
+    r.requests = chaos(seed, seed < 100 ? 100 : 2000, 30, std::min(num_blocks * 16 - 300, 6000));
+    r.report = run(chaos_options(seed, static_cast<int>(seed % 2), num_blocks), r.requests);
+    return r;
+}
+
 }  // namespace takt::sim

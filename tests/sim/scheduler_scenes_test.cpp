@@ -1,10 +1,10 @@
 // The stress scenes of scheduling.md section 6 at the level of the scheduler: the server's own scheduler object on a virtual clock,
 // every plan held against the invariants. The long form runs the chaos with 100,000 requests.
-#include <cstdlib>
 
 #include <takt/percentiles.h>
 
 #include "catch.h"
+#include "commit.h"
 #include "runtime/sim/scene.h"
 #include "sim/chaos.h"
 
@@ -20,12 +20,9 @@ std::vector<SimRequest> streams_and_documents(int streams, int32_t context, int3
     return w;
 }
 
-void run_chaos(uint64_t seed, int count) {
-    const int32_t num_blocks = 80 + static_cast<int32_t>(seed % 5) * 100;   // 1,280 tokens at the least
-    const int depth = static_cast<int>(seed % 2);
-    const std::vector<SimRequest> w = chaos(seed, count, 30, std::min(num_blocks * 16 - 300, 6000));
-    const SimReport report = run(chaos_options(seed, depth, num_blocks), w);
-    INFO(report.wrong);
+void check_chaos(uint64_t seed) {
+    const auto [w, report] = run_chaos(seed);
+    INFO("commit " << kCommit << ", seed " << seed << ", again with sim_main --chaos --seed " << seed << "\n" << report.wrong);
     REQUIRE(report.wrong.empty());
     for (size_t i = 0; i < w.size(); ++i) {
         const SimOutcome& out = report.requests[i];
@@ -244,19 +241,11 @@ TEST_CASE("the truth side: with the exact model and no noise every step keeps it
 }
 
 TEST_CASE("S10: chaos on small pools keeps every invariant, and a seed gives the same plans again", "[scenes]") {
-    const char* const again = std::getenv("TAKT_CHAOS_SEED");   // replays the seed of a failure, of the long form too
-    if (again != nullptr) return run_chaos(std::strtoull(again, nullptr, 10), std::strtoull(again, nullptr, 10) < 100 ? 100 : 2000);
-    for (uint64_t seed = 1; seed <= 8; ++seed) {
-        INFO("seed " << seed << ", replay with TAKT_CHAOS_SEED=" << seed);
-        run_chaos(seed, 100);
-    }
+    for (uint64_t seed = 1; seed <= 8; ++seed) check_chaos(seed);
     const std::vector<SimRequest> w = chaos(3, 100, 30, 1000);
     CHECK(run(chaos_options(3, 1, 300), w).digest == run(chaos_options(3, 1, 300), w).digest);
 }
 
 TEST_CASE("S10 in full: a hundred thousand requests", "[.long]") {
-    for (uint64_t seed = 100; seed < 150; ++seed) {
-        INFO("seed " << seed << ", replay with TAKT_CHAOS_SEED=" << seed);
-        run_chaos(seed, 2000);
-    }
+    for (uint64_t seed = 100; seed < 150; ++seed) check_chaos(seed);
 }

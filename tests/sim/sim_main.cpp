@@ -1,6 +1,7 @@
 // The whole-engine simulation over many seeds: `--seeds N` from `--first F`, or one of them with `--seed N`, which also prints
-// its case and every number. A failure prints the seed, the invariant and the last 50 plans. `--digests` prints one line a seed;
-// `--expect FILE` runs the seeds of such lines and compares: the same seed gives the same plans on every compiler.
+// its case and every number. `--chaos` runs scene S10 of these seeds instead, the scheduler alone. A failure prints the seed, the
+// commit, the invariant and the last 50 plans. `--digests` prints one line a seed; `--expect FILE` runs the seeds of such lines and
+// compares: the same seed gives the same plans on every compiler.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 
 #include <takt/version.h>
 
+#include "commit.h"
 #include "kernels/assert.h"
 #include "sim/chaos.h"
 #include "sim/engine_sim.h"
@@ -81,8 +83,21 @@ bool run_seed(uint64_t seed, bool is_verbose, bool prints_digest, Totals& totals
                     static_cast<unsigned long long>(digest_of(seed, report.digest)));
     }
     if (report.wrong.empty()) return true;
-    std::printf("seed %llu, takt %s: %s\n%s%slast plans:\n%s", static_cast<unsigned long long>(seed), version(),
+    std::printf("seed %llu, takt %s, commit %s: %s\n%s%slast plans:\n%s", static_cast<unsigned long long>(seed), version(), sim::kCommit,
                 report.wrong.c_str(), is_verbose ? "" : spec.describe().c_str(), "", report.last_plans.c_str());
+    return false;
+}
+
+bool run_chaos_seed(uint64_t seed, bool is_verbose) {
+    current_seed = seed;
+    const sim::ChaosRun chaos = sim::run_chaos(seed);
+    if (is_verbose) {
+        std::printf("%zu requests, %llu steps, %llu preemptions, digest %016llx\n", chaos.requests.size(),
+                    static_cast<unsigned long long>(chaos.report.num_steps), static_cast<unsigned long long>(chaos.report.num_preemptions),
+                    static_cast<unsigned long long>(chaos.report.digest));
+    }
+    if (chaos.report.wrong.empty()) return true;
+    std::printf("commit %s, %s\n", sim::kCommit, chaos.report.wrong.c_str());
     return false;
 }
 
@@ -112,12 +127,14 @@ int compare_digests(const char* path) {
 
 int main(int argc, char** argv) {
     uint64_t first = 1, count = 200;
-    bool is_verbose = false, prints_digest = false;
+    bool is_verbose = false, prints_digest = false, is_chaos = false;
     for (int i = 1; i < argc; ++i) {
         const std::string name = argv[i];
         const char* value = i + 1 < argc ? argv[i + 1] : "";
         if (name == "--digests") {
             prints_digest = true;
+        } else if (name == "--chaos") {
+            is_chaos = true;
         } else if (name == "--seed") {
             first = std::strtoull(value, nullptr, 10);
             count = 1;
@@ -132,7 +149,7 @@ int main(int argc, char** argv) {
             count = std::strtoull(value, nullptr, 10);
             ++i;
         } else {
-            std::fprintf(stderr, "usage: sim_main [--seed N | --first N --seeds N | --expect FILE] [--digests]\n");
+            std::fprintf(stderr, "usage: sim_main [--chaos] [--seed N | --first N --seeds N | --expect FILE] [--digests]\n");
             return 2;
         }
     }
@@ -140,15 +157,16 @@ int main(int argc, char** argv) {
     Totals totals;
     uint64_t num_wrong = 0;
     for (uint64_t seed = first; seed < first + count; ++seed) {
-        if (!run_seed(seed, is_verbose, prints_digest, totals)) ++num_wrong;
+        const bool is_sound = is_chaos ? run_chaos_seed(seed, is_verbose) : run_seed(seed, is_verbose, prints_digest, totals);
+        num_wrong += is_sound ? 0 : 1;
         if (num_wrong == 5) break;
     }
     if (prints_digest) std::printf("# ");   // what --expect takes for a comment
-    totals.print(count);
-    if (count >= 100 && num_wrong == 0 && !totals.show_everything()) {
+    if (!is_chaos) totals.print(count);
+    if (!is_chaos && count >= 100 && num_wrong == 0 && !totals.show_everything()) {
         std::printf("the seeds do not show everything that they should\n");
         return 1;
     }
-    if (num_wrong > 0) std::printf("replay with: sim_main --seed N\n");
+    if (num_wrong > 0) std::printf("replay with: sim_main%s --seed N\n", is_chaos ? " --chaos" : "");
     return num_wrong == 0 ? 0 : 1;
 }

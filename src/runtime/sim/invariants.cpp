@@ -9,6 +9,7 @@ namespace {
 constexpr size_t kRemembered = 50;
 constexpr int32_t kMaxLeftOut = 16;     // 7: skip credits end after 8 steps; a wait for blocks on their way back adds a few
 constexpr int32_t kLeastSlice = 16;     // 15: what a prompt gets that had nothing for long
+constexpr uint64_t kMostIdleNs = 100'000'000;   // 20
 constexpr int32_t kMaxStalled = 256;    // 8: floors come every 8th step, to one prefill at a time
 
 std::string name_of(RequestId id) { return "request " + std::to_string(id); }
@@ -35,22 +36,26 @@ void Invariants::fail(const std::string& what) {
     for (const std::string& plan : last_plans_) wrong_ += "\n  " + plan;
 }
 
+void Invariants::fail(int number, const std::string& what) { fail("invariant " + std::to_string(number) + ": " + what); }
+
 std::vector<double> Invariants::weights_of(const SchedulerConfig& config) {
     std::vector<double> weights;
     for (const SchedulerTenant& tenant : config.tenants) weights.push_back(tenant.weight);
     return weights;
 }
 
-void Invariants::accepted(const SchedulerRequest& request) {
+void Invariants::accepted(const SchedulerRequest& request, int32_t cached) {
     Live& live = live_[request.id];
     live = Live{};
     live.prompt = request.prompt_tokens;
     live.tenant = request.tenant_index;
     live.class_weight = config_.classes[static_cast<size_t>(request.class_index)].weight;
     shares_.enter(live.tenant);
+    order_.accepted(request, cached);
 }
 
 void Invariants::left(RequestId id) {
+    order_.left(id);
     const auto at = live_.find(id);
     if (at == live_.end()) return;
     if (!at->second.decodes) shares_.leave(at->second.tenant);
@@ -58,6 +63,7 @@ void Invariants::left(RequestId id) {
 }
 
 void Invariants::paused(RequestId id, bool is_paused) {
+    order_.disturbed(id);
     const auto at = live_.find(id);
     if (at != live_.end()) at->second.is_paused = is_paused;
 }
@@ -76,37 +82,54 @@ void Invariants::check_shape(const StepPlan& plan) {   // 16
         segments += s.is_decode ? 0 : 1;
         samples += s.samples ? 1 : 0;
     }
-    if (rows != f.rows || decodes != f.decode_rows || segments != f.prefill_segments) fail("rows and features disagree");
-    if (samples != plan.num_samples || plan.padded_samples < samples) fail("samples and features disagree");
-    if (f.padded_rows < rows || cost_.padded_rows(rows) != f.padded_rows) fail("the shape is not one of the ladder");
+    if (rows != f.rows || decodes != f.decode_rows || segments != f.prefill_segments) fail(2, "rows and features disagree");
+    if (samples != plan.num_samples || plan.padded_samples < samples) fail(16, "samples and features disagree");
+    if (f.padded_rows < rows || cost_.padded_rows(rows) != f.padded_rows) fail(16, "the shape is not one of the ladder");
 }
 
-void Invariants::check_budget(const StepPlan& plan) {   // 4
+void Invariants::check_budget(const StepPlan& plan) {   // 4, 20
     const StepFeatures& f = plan.features;
-    if (config_.fixed_chunk || plan.at_floor || f.decode_rows == 0 || f.prefill_segments == 0) return;
-    if (cost_.bound_ns(f) > plan.budget_ns) fail("the plan breaks its budget and does not say so");
+    if (config_.fixed_chunk || plan.at_floor || f.prefill_segments == 0) return;
+    if (f.decode_rows == 0) {
+        uint64_t idle_ns = kMostIdleNs;
+        for (const SchedulerClass& c : config_.classes) idle_ns = std::min(idle_ns, c.ttft_ns / 4);
+        if (cost_.bound_ns(f) > idle_ns) fail(20, "a step without decode rows lasts longer than an arrival may wait");
+        return;
+    }
+    if (cost_.bound_ns(f) > plan.budget_ns) fail(4, "the plan breaks its budget and does not say so");
+}
+
+void Invariants::check_model(const Scheduler& scheduler) {   // 17
+    const CostSnapshot cost = cost_.snapshot();
+    for (const double q : cost.margin) {
+        if (!(q >= 1 && q <= 2)) fail(17, "a margin is out of [1, 2]");
+    }
+    for (const double slope : {cost.kd_ns, cost.ka_ns, cost.ks_ns}) {
+        if (!(slope >= 0 && slope < 1e12)) fail(17, "a slope is negative or not finite");
+    }
+    if (!(scheduler.budget_trim() >= 0.5 && scheduler.budget_trim() <= 1)) fail(17, "the trim is out of [0.5, 1]");
 }
 
 void Invariants::check_segments(const StepPlan& plan) {   // 2, 3
     std::vector<uint8_t> slots(static_cast<size_t>(config_.max_running), 0);
     bool seen_prefill = false;
     for (const PlanSegment& s : plan.segments) {
-        if (s.slot < 0 || s.slot >= config_.max_running || slots[static_cast<size_t>(s.slot)]++ != 0) fail("a slot twice");
+        if (s.slot < 0 || s.slot >= config_.max_running || slots[static_cast<size_t>(s.slot)]++ != 0) fail(2, "a slot twice");
         seen_prefill = seen_prefill || !s.is_decode;
-        if (s.is_decode && seen_prefill) fail("a decode row behind prefill rows");
+        if (s.is_decode && seen_prefill) fail(2, "a decode row behind prefill rows");
         const auto at = live_.find(s.request);
         if (at == live_.end()) {
-            fail("a row of " + name_of(s.request) + ", which is not live");
+            fail(3, "a row of " + name_of(s.request) + ", which is not live");
             continue;
         }
         Live& live = at->second;
         live.has_row = true;
-        if (live.is_paused) fail(name_of(s.request) + " is paused and has a row");
-        if (live.next >= 0 && s.token_begin != live.next) fail(name_of(s.request) + ": rows are not consecutive");
-        if (s.is_decode && (s.num_rows != 1 || !live.decodes)) fail(name_of(s.request) + " decodes before its prompt is done");
-        if (!s.is_decode && live.decodes) fail(name_of(s.request) + ": prefill rows after its prompt was done");
+        if (live.is_paused) fail(3, name_of(s.request) + " is paused and has a row");
+        if (live.next >= 0 && s.token_begin != live.next) fail(3, name_of(s.request) + ": rows are not consecutive");
+        if (s.is_decode && (s.num_rows != 1 || !live.decodes)) fail(3, name_of(s.request) + " decodes before its prompt is done");
+        if (!s.is_decode && live.decodes) fail(3, name_of(s.request) + ": prefill rows after its prompt was done");
         live.next = s.token_begin + s.num_rows;
-        if (s.samples && !s.is_decode && live.prompt > 0 && live.next < live.prompt) fail("a prompt is sampled before its end");
+        if (s.samples && !s.is_decode && live.prompt > 0 && live.next < live.prompt) fail(3, "a prompt is sampled before its end");
         if (s.samples && !live.decodes) shares_.leave(live.tenant);
         live.has_sampled = live.has_sampled || s.samples;
         live.decodes = live.decodes || s.samples;
@@ -131,7 +154,7 @@ void Invariants::check_shares(const StepPlan& plan) {
         const auto at = live_.find(s.request);
         if (s.is_decode || s.num_rows <= kLeastSlice || at == live_.end() || at->second.has_sampled) continue;   // recompute goes first
         if (shares_.counter(at->second.tenant) <= equal + 1) continue;
-        if (std::any_of(live_.begin(), live_.end(), left_out)) fail(name_of(s.request) + " has rows that are a poorer tenant's");
+        if (std::any_of(live_.begin(), live_.end(), left_out)) fail(15, name_of(s.request) + " has rows that are a poorer tenant's");
     }
 }
 
@@ -141,20 +164,20 @@ void Invariants::check_progress(const StepPlan& plan) {   // 7, 8
         const bool waits = live.runs && !live.is_paused && !live.has_row;
         live.left_out = waits && live.decodes ? live.left_out + 1 : 0;
         live.stalled = waits && !live.decodes ? live.stalled + 1 : 0;
-        if (live.left_out > kMaxLeftOut) fail(name_of(id) + " decodes and is left out");
-        if (live.stalled > kMaxStalled && !config_.fixed_chunk) fail(name_of(id) + " is admitted and does not advance");
+        if (live.left_out > kMaxLeftOut) fail(7, name_of(id) + " decodes and is left out");
+        if (live.stalled > kMaxStalled && !config_.fixed_chunk) fail(8, name_of(id) + " is admitted and does not advance");
         live.has_row = false;
     }
 }
 
-void Invariants::planned(const StepPlan& plan, const Scheduler& scheduler) {
+void Invariants::planned(const StepPlan& plan, uint64_t start_ns, const Scheduler& scheduler) {
     ++num_plans_;
     remember(plan);
     bool squeezed = false;
     for (const RequestId id : plan.preempted) {
         const auto at = live_.find(id);
         if (at == live_.end() || !at->second.runs) {
-            fail(name_of(id) + " is preempted and did not run");
+            fail(10, name_of(id) + " is preempted and did not run");
             continue;
         }
         if (at->second.decodes) shares_.enter(at->second.tenant);
@@ -162,22 +185,28 @@ void Invariants::planned(const StepPlan& plan, const Scheduler& scheduler) {
         at->second.next = -1;
         if (at->second.is_paused) continue;   // its own reader's doing: it counts for nothing
         squeezed = true;
-        if (++at->second.num_preemptions > config_.max_preemptions) fail(name_of(id) + " is preempted too often");   // 10
+        if (++at->second.num_preemptions > config_.max_preemptions) fail(10, name_of(id) + " is preempted too often");   // 10
     }
     for (const RequestId id : plan.admitted) {
         const auto at = live_.find(id);
         if (at == live_.end() || at->second.runs) {
-            fail(name_of(id) + " is admitted twice or not live");
+            fail(3, name_of(id) + " is admitted twice or not live");
             continue;
         }
         at->second.runs = true;
         at->second.decodes = false;
         at->second.next = scheduler.cached_tokens(id);
     }
-    if (squeezed && !plan.admitted.empty()) fail("an admission in a step that preempted");
+    if (squeezed && !plan.admitted.empty()) fail(10, "an admission in a step that preempted");
+    order_.planned(plan, start_ns, cost_);
+    if (!order_.wrong().empty()) fail(order_.wrong());
     if (plan.empty()) return;
+    const auto waits = [](const auto& entry) { return entry.second.runs && !entry.second.decodes && !entry.second.is_paused; };
+    loop_.planned(plan, std::any_of(live_.begin(), live_.end(), waits), scheduler, cost_);
+    if (!loop_.wrong().empty()) fail(loop_.wrong());
     check_shape(plan);
     check_budget(plan);
+    check_model(scheduler);
     check_shares(plan);
     payers_.emplace_back();
     for (const PlanSegment& s : plan.segments) {
@@ -187,7 +216,7 @@ void Invariants::planned(const StepPlan& plan, const Scheduler& scheduler) {
     check_segments(plan);
     check_progress(plan);
     if (num_plans_ % books_stride_ != 0) return;
-    if (std::string books = scheduler.check_integrity(); !books.empty()) fail(books);   // 1
+    if (std::string books = scheduler.check_integrity(); !books.empty()) fail(1, books);   // 1
 }
 
 void Invariants::applied(const StepPlan& plan, uint64_t device_ns, const Scheduler& scheduler) {
@@ -197,8 +226,10 @@ void Invariants::applied(const StepPlan& plan, uint64_t device_ns, const Schedul
         shares_.charge(payer.tenant, row_ms * plan.segments[i].num_rows, payer.class_weight);
     }
     payers_.pop_front();
+    loop_.applied(plan, device_ns);
+    if (!loop_.wrong().empty()) fail(loop_.wrong());
     if (num_plans_ % books_stride_ != 0) return;
-    if (std::string books = scheduler.check_integrity(); !books.empty()) fail(books);
+    if (std::string books = scheduler.check_integrity(); !books.empty()) fail(1, books);
 }
 
 }  // namespace takt::sim

@@ -57,6 +57,7 @@ private:
     void end_request(int32_t request, SimEnd how);
     void charge(const InFlight& step);
     void digest(const StepPlan& plan);
+    void check_plan(const StepPlan& plan, uint64_t start_ns);
     [[nodiscard]] bool uses_tokens(const SimRequest& r) const;
     [[nodiscard]] uint64_t itl_ns(const SimRequest& r) const;
     [[nodiscard]] uint64_t next_ns() const;
@@ -77,6 +78,7 @@ private:
     std::vector<InFlight> spare_;
     uint64_t now_ns_ = 0;
     int32_t num_live_ = 0;
+    double speed_factor_ = 1;
     bool dirty_ = true;                // something changed since the last empty plan
     StepOutcome outcome_;
     SimReport report_;
@@ -166,7 +168,7 @@ void Loop::arrive(int32_t request) {
         end_request(request, SimEnd::refused);
         return;
     }
-    if (options_.check) invariants_.accepted(s);
+    if (options_.check) invariants_.accepted(s, admission.cached_tokens);
 }
 
 void Loop::deliver(const TimedEvent& event) {
@@ -198,7 +200,11 @@ void Loop::execute(InFlight& step) {
     const StepFeatures& f = plan.features;
     double ns = options_.true_ns(f) * std::exp(options_.noise * random_.normal());
     if (options_.noise > 0 && random_.uniform() < 0.003) ns *= 1.2;
-    if (options_.disturbance) ns *= options_.disturbance(step.begin_ns);
+    if (options_.disturbance) {
+        const double factor = options_.disturbance(step.begin_ns);
+        if (factor != std::exchange(speed_factor_, factor)) invariants_.disturbed();
+        ns *= factor;
+    }
     step.end_ns = step.begin_ns + static_cast<uint64_t>(std::max(ns, 1.0));
     step.seen_ns = step.end_ns + options_.host_ns + (options_.host_pause ? options_.host_pause(step.end_ns) : 0);
     if (!in_flight_.empty()) step.seen_ns = std::max(step.seen_ns, in_flight_.back().seen_ns);
@@ -237,6 +243,13 @@ void Loop::digest(const StepPlan& plan) {
     report_.digest = chained(x, plan.predicted_ns >> 8);
 }
 
+void Loop::check_plan(const StepPlan& plan, uint64_t start_ns) {
+    if (!options_.tell_plan) return invariants_.planned(plan, start_ns, scheduler_);
+    StepPlan told = plan;
+    options_.tell_plan(told);
+    invariants_.planned(told, start_ns, scheduler_);
+}
+
 bool Loop::launch() {
     if (spare_.empty()) spare_.emplace_back();
     InFlight step = std::move(spare_.back());
@@ -257,7 +270,7 @@ bool Loop::launch() {
         out.cached_tokens = scheduler_.cached_tokens(id);
         if (out.num_tokens == 0) report_.hit_tokens += static_cast<uint64_t>(out.cached_tokens);
     }
-    if (options_.check) invariants_.planned(step.plan, scheduler_);
+    if (options_.check) check_plan(step.plan, start_ns);
     if (step.plan.empty()) {
         spare_.push_back(std::move(step));
         dirty_ = false;
@@ -331,7 +344,8 @@ void Loop::complete() {
         if (!live_[s.request - 1].ended) take_token(s.request, token, step.facts);
     }
     scheduler_.apply(outcome_, now_ns_);
-    if (options_.check) invariants_.applied(step.plan, outcome_.device_ns, scheduler_);
+    const uint64_t told_ns = options_.tell_time ? options_.tell_time(outcome_.device_ns) : outcome_.device_ns;
+    if (options_.check) invariants_.applied(step.plan, told_ns, scheduler_);
     spare_.push_back(std::move(step));
 }
 

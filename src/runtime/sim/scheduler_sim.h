@@ -66,6 +66,9 @@ struct SimOptions {
     std::function<void(const StepPlan&, uint64_t now_ns)> on_plan;   ///< the scheduler decided it
     std::function<void(const SimStep&)> on_step;      ///< a step was launched
     std::function<void(const SimGap&)> on_gap;        ///< a gap ended
+    // Proofs that the checks can fail: what they are told of a plan, and of a step's time, instead of the truth.
+    std::function<void(StepPlan&)> tell_plan;
+    std::function<uint64_t(uint64_t device_ns)> tell_time;
 };
 
 enum class SimEnd : uint8_t { unfinished, finished, cancelled, refused };
