@@ -49,16 +49,13 @@ class Server:
             [options.takt, "serve", "--model", options.model, "--set", f"device.kind={options.device}",
              "--set", f"device.threads={options.threads}", "--set", "server.port=0", "--set", "kv.prefix_cache=false",
              "--set", "device.memory_budget_mib=1200", "--set", "scheduler.max_running=8", "--set", "sla.ttft_ms=600000", *policy],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.url = f"ws://127.0.0.1:{found[1]}/v1/stream"
-                break
-        else:
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        found = re.search(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())   # "takt ... ready: ..., ADDRESS"
+        if not found:
             raise SystemExit("a server did not start")
+        self.url = f"ws://127.0.0.1:{found[1]}/v1/stream"
         # Its later lines are nobody's, and must not fill the pipe.
-        subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
+        subprocess.Popen(["cat"], stdin=self.process.stdout, stdout=subprocess.DEVNULL)
 
     def stop(self):
         self.process.terminate()
@@ -68,7 +65,7 @@ class Server:
 def insert(options, server, streams, prompt, itl_ms):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [options.takt, "bench", "--url", server.url, "--scenario", "insert", "--streams", str(streams), "--prompt-tokens", "16",
-                   "--insert-tokens", str(prompt), "--itl-ms", f"{itl_ms:.4f}", "--json", out.name]
+                   "--insert-tokens", str(prompt), "--max-tokens", "8000", "--itl-ms", f"{itl_ms:.4f}", "--json", out.name]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return json.load(open(out.name, encoding="utf-8"))["points"][0]
 
@@ -103,7 +100,7 @@ def measure(options, rows, state):
                 point = insert(options, servers[0 if kind == "budget" else number], streams, prompt, itl_ms)
                 row = {"repeat": repeat, "streams": streams, "prompt": prompt, "policy": policy, "plain_ms": plain[streams],
                        "seconds": time.monotonic() - from_s, "ttft_ms": point["ttft_ms"]["p50"], "gaps_ms": point["gaps_ms"],
-                       "outlived": point["outlived"]}
+                       "before_ms": point["plain_itl_ms"]["p50"], "outlived": point["outlived"]}
                 rows.append(row)
                 state.write(json.dumps(row) + "\n")
                 state.flush()

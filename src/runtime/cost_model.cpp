@@ -274,10 +274,15 @@ void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double 
     if (spread < 1e-3 * total_ms * total_ms) return;   // nothing to learn from it: the covariance must not wind up
     const double denominator = kForgetting * total_ms * total_ms + spread;
     std::array<double, kSlopes> gain{}, move{};
+    double effect_ms = 0;
     for (size_t i = 0; i < kSlopes; ++i) {
         gain[i] = px[i] / denominator;
         move[i] = std::max((within ? kSlopeGain : kRawSlopeGain) * gain[i] * error_ms, -theta_[i]);   // a slope never falls under 0
+        effect_ms += move[i] * x[i];
     }
+    // Loads that grow together, as in a document: one slope would have to fall under 0 so that another may rise. As it cannot, a step that
+    // was shorter than predicted would be predicted longer still, and so on without end. The table answers for such an error alone.
+    if (effect_ms * error_ms < 0) return;
     move_slopes(move);
     for (size_t i = 0; i < kSlopes; ++i) {
         for (size_t j = 0; j < kSlopes; ++j) covariance_[i][j] = (covariance_[i][j] - gain[i] * px[j]) / kForgetting;

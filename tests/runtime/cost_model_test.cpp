@@ -234,6 +234,55 @@ TEST_CASE("where rows are data a step costs its true rows, its slices' K and V, 
     CHECK(padded.snapshot().pace == 1.0);
 }
 
+TEST_CASE("where rows are data a document is predicted to its end, though its loads grow together and its slices shrink", "[cost_model]") {
+    CostRoofline roofline;
+    roofline.weight_bytes = 8e7;
+    roofline.operations_per_row = 2.7e8;
+    roofline.kv_bytes_per_token = 23'040;
+    roofline.operations_per_pair = 69'000;
+    roofline.bytes_per_second = 3e10;
+    roofline.operations_per_second = 4e11;
+    const auto usual_ns = [](const StepFeatures& f) {
+        return 2.2e6 + 0.72e6 * f.rows + 1100.0 * static_cast<double>(f.kv_read_tokens + f.prefill_kv_tokens) +
+               300.0 * static_cast<double>(f.prefill_pairs);
+    };
+    for (const uint64_t seed : {1, 2, 3, 4}) {
+        for (const double budget_ns : {14.8e6, 29.6e6}) {
+            CostModel cost({1, 2, 4, 8, 16, 32, 64, 128, 256, 512}, true, roofline);
+            sim::Random random(seed);
+            const auto observe = [&](const StepFeatures& f) {
+                const double spell = random.chance(0.02) ? 1.5 : 1.0;
+                const double ns = usual_ns(f) * std::exp(0.05 * random.normal()) * spell;
+                const double error = std::abs(static_cast<double>(cost.predict_ns(f)) - ns) / ns;
+                cost.observe(f, static_cast<uint64_t>(ns));
+                return error;
+            };
+            const auto features = [&](int32_t slice, int32_t context, int32_t history) {
+                StepFeatures f;
+                f.add_decode(context);
+                if (slice > 0) f.add_slice(slice, history);
+                f.padded_rows = cost.padded_rows(f.rows);
+                return f;
+            };
+            for (int32_t context = 16; context < 80; ++context) observe(features(0, context, 0));
+            observe(features(64, 80, 0));
+            double error = 0;
+            int32_t context = 80, num_steps = 0;
+            for (int32_t history = 0; history < 6000; ++context) {
+                int32_t slice = 1;
+                while (slice < 64 && static_cast<double>(cost.bound_ns(features(slice + 1, context, history))) <= budget_ns) ++slice;
+                const double one = observe(features(slice, context, history));
+                history += slice;
+                if (history < 1000) continue;
+                error += one;
+                ++num_steps;
+            }
+            INFO("seed " << seed << ", budget " << budget_ns << ", " << num_steps << " steps");
+            CHECK(error / num_steps < 0.08);
+        }
+    }
+}
+
 TEST_CASE("the flat part ends where a shape costs 15 percent more", "[cost_model]") {
     CostModel cost = h100();
     sim::Random random(7);
