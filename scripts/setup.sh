@@ -17,7 +17,8 @@ base_packages() {
     local boost=1.81
     if [ -r /etc/os-release ] && (. /etc/os-release && [ "${ID:-}" = ubuntu ]); then boost=1.83; fi
     printf '%s\n' g++ meson ninja-build pkg-config ccache lld python3 python3-venv ca-certificates \
-        "libboost$boost-dev" "libboost-json$boost-dev" libtomlplusplus-dev libpcre2-dev libutf8proc-dev libcli11-dev libssl-dev libedit-dev catch2
+        "libboost$boost-dev" "libboost-json$boost-dev" libtomlplusplus-dev libpcre2-dev libutf8proc-dev libcli11-dev libssl-dev libedit-dev \
+        prometheus-cpp-dev catch2
 }
 
 # What the tests need beside that: they build the example with CMake too.
@@ -49,7 +50,7 @@ missing_packages() {
 # Installs the named packages unless all are there. The only step that needs root.
 install_packages() {
     if ! have apt-get || ! have dpkg-query; then
-        say "no apt-get here: expecting a C++20 compiler, Meson, Ninja, Boost 1.81+ with JSON, toml++, PCRE2, utf8proc, OpenSSL, libedit, CLI11, Catch2"
+        say "no apt-get here: expecting a C++20 compiler, Meson, Ninja, Boost 1.81+ with JSON, toml++, PCRE2, utf8proc, OpenSSL, libedit, prometheus-cpp, CLI11, Catch2"
         return
     fi
     local missing sudo=

@@ -1,8 +1,11 @@
-// Prometheus text. Pure.
+// Prometheus text by prometheus-cpp's serializer. Pure.
 #include "server/prometheus.h"
 
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "server/json_text.h"
 
@@ -12,69 +15,53 @@ namespace {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-void append_value(std::string& out, double value) {
-    if (std::isnan(value)) {
-        out += "NaN";
-    } else if (std::isinf(value)) {
-        out += value < 0 ? "-Inf" : "+Inf";
-    } else {
-        append_json_number(out, value);
-    }
+std::vector<prometheus::ClientMetric::Label> labels_of(const Labels& labels) {
+    std::vector<prometheus::ClientMetric::Label> out;
+    for (const auto& [name, value] : labels) out.push_back({name, valid_utf8(value)});
+    return out;
 }
 
-void append_labels(std::string& out, const Labels& labels) {
-    if (labels.empty()) return;
-    out += '{';
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-        if (i > 0) out += ',';
-        out += labels[i].first;
-        out += "=\"";
-        for (const char c : valid_utf8(labels[i].second)) {
-            if (c == '\\' || c == '"') out += '\\';
-            if (c == '\n') {
-                out += "\\n";
-            } else {
-                out += c;
-            }
-        }
-        out += '"';
-    }
-    out += '}';
-}
-
-void append_sample(std::string& out, const std::string& name, const Labels& labels, double value) {
-    out += name;
-    append_labels(out, labels);
-    out += ' ';
-    append_value(out, value);
-    out += '\n';
-}
-
-void append_histogram(std::string& out, const std::string& name, const Labelled<HistogramSnapshot>& labelled) {
-    const HistogramSnapshot& histogram = labelled.value;
+prometheus::ClientMetric::Histogram histogram_of(const HistogramSnapshot& histogram) {
+    prometheus::ClientMetric::Histogram out;
+    out.sample_count = histogram.count;
+    out.sample_sum = histogram.sum;
     std::uint64_t cumulative = 0;
     for (std::size_t i = 0; i <= histogram.bounds.size(); ++i) {
         if (i < histogram.counts.size()) cumulative += histogram.counts[i];
-        std::string bound = "+Inf";
-        if (i < histogram.bounds.size()) {
-            bound.clear();
-            append_value(bound, histogram.bounds[i]);
-        }
-        Labels labels = labelled.labels;
-        labels.emplace_back("le", bound);
-        append_sample(out, name + "_bucket", labels, static_cast<double>(cumulative));
+        const bool last = i == histogram.bounds.size();
+        out.bucket.push_back({cumulative, last ? std::numeric_limits<double>::infinity() : histogram.bounds[i]});
     }
-    append_sample(out, name + "_sum", labelled.labels, histogram.sum);
-    append_sample(out, name + "_count", labelled.labels, static_cast<double>(histogram.count));
+    return out;
 }
 
-std::string_view type_name(SeriesSnapshot::Type type) {
+prometheus::MetricType type_of(SeriesSnapshot::Type type) {
     switch (type) {
-    case SeriesSnapshot::Type::gauge: return "gauge";
-    case SeriesSnapshot::Type::counter: return "counter";
+    case SeriesSnapshot::Type::gauge: return prometheus::MetricType::Gauge;
+    case SeriesSnapshot::Type::counter: return prometheus::MetricType::Counter;
     case SeriesSnapshot::Type::histogram: break;
     }
-    return "histogram";
+    return prometheus::MetricType::Histogram;
+}
+
+prometheus::MetricFamily family_of(const SeriesSnapshot& series) {
+    prometheus::MetricFamily out;
+    out.name = series.name;
+    out.help = series.help;
+    out.type = type_of(series.type);
+    for (const auto& sample : series.values) {
+        prometheus::ClientMetric metric;
+        metric.label = labels_of(sample.labels);
+        metric.gauge.value = sample.value;
+        metric.counter.value = sample.value;
+        out.metric.push_back(std::move(metric));
+    }
+    for (const auto& sample : series.histograms) {
+        prometheus::ClientMetric metric;
+        metric.label = labels_of(sample.labels);
+        metric.histogram = histogram_of(sample.value);
+        out.metric.push_back(std::move(metric));
+    }
+    return out;
 }
 
 // The sum over all labels; histograms of one series share their bounds.
@@ -106,14 +93,6 @@ constexpr Alias kAliases[] = {
 };
 
 }  // namespace
-
-void append_series(std::string& out, const SeriesSnapshot& series) {
-    out += "# HELP " + series.name + ' ' + series.help + "\n# TYPE " + series.name + ' ';
-    out += type_name(series.type);
-    out += '\n';
-    for (const auto& sample : series.values) append_sample(out, series.name, sample.labels, sample.value);
-    for (const auto& sample : series.histograms) append_histogram(out, series.name, sample);
-}
 
 MetricsSnapshot aliases(const MetricsSnapshot& metrics, const MemoryPlan& plan, const std::string& model) {
     MetricsSnapshot out;
@@ -153,9 +132,10 @@ MetricsSnapshot aliases(const MetricsSnapshot& metrics, const MemoryPlan& plan, 
 }
 
 std::string prometheus_text(const MetricsSnapshot& metrics) {
-    std::string out;
-    for (const SeriesSnapshot& series : metrics.series) append_series(out, series);
-    return out;
+    std::vector<prometheus::MetricFamily> families;
+    families.reserve(metrics.series.size());
+    for (const SeriesSnapshot& series : metrics.series) families.push_back(family_of(series));
+    return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace takt::server

@@ -7,9 +7,6 @@
 
 namespace takt::server {
 
-/// Appends one series with its HELP and TYPE lines.
-void append_series(std::string& out, const SeriesSnapshot& series);
-
 /// The vLLM-named copies of the series that are in `metrics`. `model`: the value of their model_name label.
 MetricsSnapshot aliases(const MetricsSnapshot& metrics, const MemoryPlan& plan, const std::string& model);
 

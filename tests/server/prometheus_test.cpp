@@ -51,7 +51,7 @@ TEST_CASE("series as text") {
     CHECK(has_line(text, "# TYPE takt_requests_running gauge"));
     CHECK(has_line(text, "takt_requests_running 3"));
     CHECK(has_line(text, R"(takt_requests_refused_total{code="a\"b\\c\nd"} 2)"));
-    CHECK(has_line(text, R"(takt_ttft_seconds_bucket{class="a",le="5e-04"} 1)"));
+    CHECK(has_line(text, R"(takt_ttft_seconds_bucket{class="a",le="0.0005"} 1)"));
     CHECK(has_line(text, R"(takt_ttft_seconds_bucket{class="a",le="0.01"} 3)"));
     CHECK(has_line(text, R"(takt_ttft_seconds_bucket{class="a",le="+Inf"} 6)"));
     CHECK(has_line(text, R"(takt_ttft_seconds_count{class="b"} 60)"));
