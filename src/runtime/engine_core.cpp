@@ -43,7 +43,9 @@ EngineCore::EngineCore(const EngineParts& parts, CoreOptions options)
       metrics_(class_names(options_.scheduler), options_.runner.block_tokens, options_.runner.num_blocks - 1),
       recorder_(static_cast<size_t>(options_.recorder_steps)),
       events_(*parts.io),
-      deliveries_(std::make_shared<DeliveryQueue>(parts.user_executor)) {}
+      deliveries_(std::make_shared<DeliveryQueue>(parts.user_executor)) {
+    slots_.resize(static_cast<size_t>(options_.runner.max_running));
+}
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts, CoreOptions options) {
     std::unique_ptr<EngineCore> core(new EngineCore(parts, std::move(options)));
@@ -139,11 +141,12 @@ void EngineCore::end_request(RequestState& state, errc error) {
     if (state.is_ending) return;
     state.is_ending = true;
     state.cancel_ns = parts_.clock->now_ns();
-    Turn turn;
+    Turn& turn = state.new_turn();
     turn.kind = Turn::Kind::ended;
     turn.seen_ns = state.cancel_ns;
     turn.error = error;
-    state.give_turn(*parts_.io, turn);
+    state.wake(woken_);
+    if (woken_.size() == 1) net::post(*parts_.io, [this] { resume_woken(); });
 }
 
 void EngineCore::cancel(RequestId id) {
@@ -180,19 +183,20 @@ bool EngineCore::check_deadlines(uint64_t now_ns) {
 
 void EngineCore::leave(RequestState& state) {
     const uint64_t now = parts_.clock->now_ns();
-    const bool in_flight = state.last_launched_step != 0 && !inflight_.empty() &&
-                           state.last_launched_step >= inflight_.front()->plan.step;
+    const uint64_t last_step = last_launched_step(state);
+    const bool in_flight = last_step != 0 && !inflight_.empty() && last_step >= inflight_.front()->plan.step;
     scheduler_->finish(state.id);
     deadlines_.erase({state.deadline_ns, state.id});
     if (state.cancel_ns != 0 && !in_flight) {
         metrics_.cancel_to_free.observe(static_cast<double>(now - state.cancel_ns) * 1e-9);
     } else if (state.cancel_ns != 0) {
-        freeing_.push_back({state.last_launched_step, state.cancel_ns});
+        freeing_.push_back({last_step, state.cancel_ns});
     }
     metrics_.finished[static_cast<size_t>(state.reason)].fetch_add(1, std::memory_order_relaxed);
     metrics_.request.observe(static_cast<double>(now - state.spec.arrival_ns) * 1e-9);
     state.stream->finish(state.error == errc::ok ? error_code() : make_error_code(state.error), state.result(now));
     dirty_ = true;
+    if (state.slot >= 0 && slots_[static_cast<size_t>(state.slot)].id == state.id) slots_[static_cast<size_t>(state.slot)] = {};
     requests_.erase(state.id);   // the coroutine's own reference keeps it alive until it returns
     update_gauges();
 }

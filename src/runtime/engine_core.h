@@ -157,9 +157,13 @@ private:
     [[nodiscard]] uint64_t earliest_end_ns(const InFlight& step) const;
     [[nodiscard]] uint64_t plan_due_ns() const;
     void launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns);
+    void take_slot(int32_t slot, RequestId id);
+    [[nodiscard]] RequestState* find(const PlanSegment& segment) const;
+    [[nodiscard]] uint64_t last_launched_step(const RequestState& state) const;
     void await_front();
     void complete(InFlight& step, Status status);
     void deliver(const InFlight& step, uint64_t now_ns);
+    void resume_woken();
     void apply(InFlight& step, uint64_t now_ns);
     void record(const InFlight& step, uint64_t now_ns, uint64_t device_ns);
     void fail_device(const char* why);
@@ -181,6 +185,14 @@ private:
     const std::shared_ptr<DeliveryQueue> deliveries_;   // also held by the streams
 
     std::unordered_map<RequestId, std::shared_ptr<RequestState>> requests_;   // looked up, never iterated for decisions
+    /// Who was last launched in a slot: what a step needs of its requests without a look-up each.
+    struct SlotUse {
+        RequestId id = 0;
+        RequestState* state = nullptr;   // null where that request has left
+        uint64_t last_step = 0;
+    };
+    std::vector<SlotUse> slots_;           // [max_running]
+    std::vector<RequestState::Waiter> woken_;   // by the step at hand; resumed together
     std::set<std::pair<uint64_t, RequestId>> deadlines_;   // of live requests that have one
     std::deque<std::unique_ptr<InFlight>> inflight_;
     std::vector<std::unique_ptr<InFlight>> spare_;      // plans keep their memory

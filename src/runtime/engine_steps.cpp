@@ -13,6 +13,16 @@ StepMode mode_of(const StepFeatures& f) {
     return f.decode_rows == 0 ? StepMode::prefill : StepMode::mixed;
 }
 
+/// Most samples have no log-probabilities: their lists are left as they were.
+void copy_sample(SampleResult& to, const SampleResult& from) {
+    to.token = from.token;
+    to.flags = from.flags;
+    to.logprob = from.logprob;
+    to.num_top = from.num_top;
+    std::copy_n(from.top_tokens, from.num_top, to.top_tokens);
+    std::copy_n(from.top_logprobs, from.num_top, to.top_logprobs);
+}
+
 }  // namespace
 
 uint64_t EngineCore::earliest_end_ns(const InFlight& step) const {
@@ -71,12 +81,9 @@ void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns
     step->late_ns = step->latest_ns = 0;
     host_ns_ += 0.1 * (static_cast<double>(step->host_ns) - host_ns_);
     for (const PlanSegment& segment : step->plan.segments) {
-        RequestState& state = *requests_.at(segment.request);
-        state.last_launched_step = step->plan.step;
-        if (state.admitted_ns == 0) {
-            state.admitted_ns = now;
-            metrics_.queue.observe(static_cast<double>(now - state.spec.arrival_ns) * 1e-9);
-        }
+        SlotUse& slot = slots_[static_cast<size_t>(segment.slot)];
+        if (slot.id != segment.request) take_slot(segment.slot, segment.request);
+        slot.last_step = step->plan.step;
     }
     for (RequestId id : step->plan.admitted) {
         RequestState& state = *requests_.at(id);
@@ -92,6 +99,34 @@ void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns
     if (inflight_.size() == 1) await_front();
 }
 
+/// The request's first rows in this slot are under way.
+void EngineCore::take_slot(int32_t slot, RequestId id) {
+    RequestState& state = *requests_.at(id);
+    SlotUse& use = slots_[static_cast<size_t>(slot)];
+    // Whoever had it was preempted; so was this one, if it had another.
+    if (use.state != nullptr) use.state->last_launched_step = use.last_step;
+    if (state.slot >= 0 && slots_[static_cast<size_t>(state.slot)].id == id) slots_[static_cast<size_t>(state.slot)] = {};
+    use = {id, &state, 0};
+    state.slot = slot;
+    if (state.admitted_ns != 0) return;
+    state.admitted_ns = parts_.clock->now_ns();
+    metrics_.queue.observe(static_cast<double>(state.admitted_ns - state.spec.arrival_ns) * 1e-9);
+}
+
+/// Null where the request has left.
+RequestState* EngineCore::find(const PlanSegment& segment) const {
+    const SlotUse& use = slots_[static_cast<size_t>(segment.slot)];
+    if (use.id == segment.request) return use.state;
+    const auto at = requests_.find(segment.request);   // it left, or was preempted since
+    return at == requests_.end() ? nullptr : at->second.get();
+}
+
+uint64_t EngineCore::last_launched_step(const RequestState& state) const {
+    if (state.slot < 0) return 0;
+    const SlotUse& use = slots_[static_cast<size_t>(state.slot)];
+    return use.id == state.id ? use.last_step : state.last_launched_step;
+}
+
 /// One step at a time: a host that comes late may find two of them over, and the first must be applied before the second is seen.
 void EngineCore::await_front() {
     events_.async_wait(inflight_.front()->ticket.event, [this](Status status) { complete(*inflight_.front(), status); });
@@ -102,22 +137,32 @@ void EngineCore::complete(InFlight& step, Status status) {
     progress_ns_.store(now);
     if (!status) fail_device(status.message);
     if (!failed_) deliver(step, now);
-    // Behind the resumed requests in the queue: by then each of them has said whether it goes on.
-    net::post(*parts_.io, [this, &step, now] { apply(step, now); });
+    net::post(*parts_.io, [this, &step, now] {
+        resume_woken();
+        apply(step, now);   // by now each of them has said whether it goes on
+    });
+}
+
+void EngineCore::resume_woken() {
+    for (size_t i = 0; i < woken_.size(); ++i) {
+        RequestState::Waiter waiter = std::move(woken_[i]);   // who runs may wake others
+        std::move(waiter)();
+    }
+    woken_.clear();
 }
 
 void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
     const SampleResult* samples = runner_->samples(step.ticket);
     for (const PlanSegment& segment : step.plan.segments) {
         const SampleResult* sample = segment.samples ? samples++ : nullptr;
-        const auto at = requests_.find(segment.request);
-        if (at == requests_.end() || at->second->is_ending) continue;   // its row was computed for nobody
-        Turn turn;
+        RequestState* state = find(segment);
+        if (state == nullptr || state->is_ending) continue;   // its row was computed for nobody
+        Turn& turn = state->new_turn();
         turn.kind = sample != nullptr ? Turn::Kind::token : Turn::Kind::prefill;
         turn.step = step.plan.step;
         turn.seen_ns = now_ns;
-        if (sample != nullptr) turn.sample = *sample;
-        at->second->give_turn(*parts_.io, turn);
+        if (sample != nullptr) copy_sample(turn.sample, *sample);
+        state->wake(woken_);
     }
 }
 
@@ -131,7 +176,7 @@ void EngineCore::apply(InFlight& step, uint64_t now_ns) {
     outcome.device_ns = !failed_ && header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
     for (const PlanSegment& segment : step.plan.segments) {
         if (!segment.samples) continue;
-        const bool finished = !requests_.contains(segment.request);
+        const bool finished = find(segment) == nullptr;
         outcome.sampled.push_back({segment.request, finished});
     }
     forecast_.observe(step.plan.features.prefill_segments > 0, step.plan.predicted_ns, outcome.device_ns,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/assert.h"
+
 namespace takt {
 namespace {
 
@@ -45,17 +47,21 @@ bool RequestState::is_greedy() const {
     return sample.temperature == 0.0f && sample.uses_counts == 0 && biases.empty() && sample.num_logprobs < 0;
 }
 
-void RequestState::give_turn(net::io_context& io, Turn turn) {
-    turns_.push_back(turn);
-    if (waiter_.empty()) return;
-    auto handler = std::move(waiter_.front());
-    waiter_.pop_front();
-    net::post(io, std::move(handler));
+Turn& RequestState::new_turn() {
+    TAKT_ASSERT(num_turns_ < turns_.size());
+    return turns_[(first_turn_ + num_turns_++) % turns_.size()];
 }
 
-Turn RequestState::take_turn() {
-    Turn turn = turns_.front();
-    turns_.pop_front();
+void RequestState::wake(std::vector<Waiter>& woken) {
+    if (!waiter_) return;
+    woken.push_back(std::move(*waiter_));
+    waiter_.reset();
+}
+
+const Turn& RequestState::take_turn() {
+    const Turn& turn = turns_[first_turn_];
+    first_turn_ = (first_turn_ + 1) % static_cast<uint32_t>(turns_.size());
+    --num_turns_;
     return turn;
 }
 

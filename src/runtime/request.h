@@ -4,9 +4,11 @@
 
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/post.hpp>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,10 +33,10 @@ struct Turn {
         ended,     ///< the request must end: `error` set, or cancelled
     };
     Kind kind = Kind::ended;
+    errc error = errc::ok;
     uint64_t step = 0;
     uint64_t seen_ns = 0;
-    SampleResult sample;
-    errc error = errc::ok;
+    SampleResult sample;   ///< last: without log-probabilities nothing behind its head is touched
 };
 
 /// Everything decided before the engine thread sees a request: made on the tokenising pool, pure data.
@@ -73,14 +75,18 @@ public:
     [[nodiscard]] int32_t num_outputs() const { return static_cast<int32_t>(tokens.size()) - num_prompt; }
 
     // Turns: pushed by the engine when a step's event is reached, taken by the request's coroutine.
-    void give_turn(net::io_context& io, Turn turn);
-    [[nodiscard]] bool has_turn() const { return !turns_.empty(); }
-    Turn take_turn();
+    using Waiter = net::any_completion_handler<void()>;
+    /// A turn to be filled by the caller, who then calls wake(). At most two wait: a step's, and the last one.
+    [[nodiscard]] Turn& new_turn();
+    /// Appends whoever waits for a turn to `woken`: to be called on the engine thread, but not from inside this call.
+    void wake(std::vector<Waiter>& woken);
+    [[nodiscard]] bool has_turn() const { return num_turns_ > 0; }
+    /// Valid until the turn after the next one is given.
+    [[nodiscard]] const Turn& take_turn();
     /// Completes when a turn has been given. One wait at a time.
     template <class Token>
     auto async_wait_turn(Token&& token) {
-        return net::async_initiate<Token, void()>(
-            [this](auto handler) { waiter_.emplace_back(std::move(handler)); }, token);
+        return net::async_initiate<Token, void()>([this](auto handler) { waiter_.emplace(std::move(handler)); }, token);
     }
 
     // Times on the engine's clock; 0: not yet.
@@ -91,7 +97,8 @@ public:
     uint64_t cancel_ns = 0;               ///< a cancel was seen
     uint64_t max_gap_ns = 0;
     std::vector<uint64_t> gaps_ns;        ///< bounded sample of gaps, for the median
-    uint64_t last_launched_step = 0;      ///< last step that holds rows of it
+    int32_t slot = -1;                    ///< the one of its last launched row
+    uint64_t last_launched_step = 0;      ///< last step that holds rows of it, of those before it lost a slot
     /// Counts a gap: the largest, and a bounded sample of all for the median.
     void note_gap(uint64_t gap_ns);
     [[nodiscard]] RequestResult result(uint64_t now_ns) const;
@@ -110,8 +117,9 @@ public:
 private:
     static constexpr size_t kMaxGaps = 4096;
     size_t num_gaps_ = 0;
-    std::deque<Turn> turns_;
-    std::deque<net::any_completion_handler<void()>> waiter_;   // at most one
+    std::array<Turn, 2> turns_;           // a ring
+    uint32_t first_turn_ = 0, num_turns_ = 0;
+    std::optional<Waiter> waiter_;        // emplaced and reset only: an any_completion_handler's assignment is wrong in Boost 1.81
 };
 
 }  // namespace takt

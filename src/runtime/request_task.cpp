@@ -84,7 +84,7 @@ Task<void> run_request(EngineCore& core, std::shared_ptr<RequestState> request) 
         if (!request->has_turn()) {
             co_await request->async_wait_turn(use_task);
         }
-        const Turn turn = request->take_turn();
+        const Turn& turn = request->take_turn();
         if (turn.kind == Turn::Kind::prefill) continue;
         if (turn.kind == Turn::Kind::ended) {
             flush(core, *request, turn.seen_ns);
