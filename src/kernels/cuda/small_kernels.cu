@@ -45,25 +45,54 @@ struct alignas(16) FetchHeader {
 };
 static_assert(sizeof(FetchHeader) <= kFetchHeaderBytes && sizeof(FetchHeader) % 16 == 0);
 
-__global__ void __launch_bounds__(kThreads) pack_kernel(const CopyPieces all, const FetchHeader header, uint8_t* slot) {
+struct alignas(16) FetchState {
+    uint32_t turn;       // number of the launch whose slot it is: of the launches so far
+    uint32_t arrived;    // blocks of this launch that are done
+    uint32_t ready[2];   // the slot holds the input of the launch with this number, less one
+    uint32_t packed[2];  // blocks that have filled their part of the slot
+};
+static_assert(sizeof(FetchState) <= kFetchStateBytes);
+
+__global__ void __launch_bounds__(kThreads) pack_kernel(const CopyPieces all, const FetchHeader header, FetchState* state,
+                                                        uint8_t* slots, uint32_t number) {
     const int piece = static_cast<int>(blockIdx.y);
+    const uint32_t index = number % 2;
+    uint8_t* slot = slots + index * kFetchSlotBytes;
     if (blockIdx.x == 0 && piece == 0 && threadIdx.x == 0) *reinterpret_cast<FetchHeader*>(slot) = header;
-    if (piece >= all.num_pieces) return;
-    copy_part(slot + kFetchHeaderBytes + uint64_t{header.pieces[piece].first_unit} * 16, all.pieces[piece].src,
-              all.pieces[piece].bytes);
+    if (piece < all.num_pieces) {
+        copy_part(slot + kFetchHeaderBytes + uint64_t{header.pieces[piece].first_unit} * 16, all.pieces[piece].src,
+                  all.pieces[piece].bytes);
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x != 0 || atomicAdd(&state->packed[index], 1u) != gridDim.x * gridDim.y - 1) return;
+    state->packed[index] = 0;
+    __threadfence();
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(&state->ready[index]), "r"(number + 1) : "memory");
 }
 
-struct FetchState {
-    uint32_t turn;      // whose slot it is: of the launches so far
-    uint32_t arrived;   // blocks of this launch that are done
-};
+/// {turn, arrived, ready[0], ready[1]}; what was packed before is seen by what is read after.
+__device__ __forceinline__ uint4 load_state(const FetchState* state) {
+    uint4 v;
+    asm volatile("ld.acquire.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(state)
+                 : "memory");
+    return v;
+}
 
 /// A thread a unit of 16 bytes, so that all loads are in flight at once. What comes next is let start at once: it is a stamp, which
-/// waits for this grid's end, and itself lets nothing start early, so that whoever reads the step's input comes after both.
+/// waits for this grid's end, and itself lets nothing start early, so that whoever reads the step's input comes after both. The slot
+/// was packed while the step before ran; where it was not, this waits: packing was launched before, and these blocks leave it room.
 __global__ void __launch_bounds__(kThreads) fetch_kernel(FetchState* state, const uint8_t* slots) {
     __shared__ FetchHeader header;
     dependents_may_launch();
-    const uint32_t turn = __ldcg(&state->turn);
+    uint4 now = load_state(state);
+    const uint32_t turn = now.x;
+    while ((turn % 2 == 0 ? now.z : now.w) != turn + 1) {
+        __nanosleep(100);
+        now = load_state(state);
+    }
     const uint8_t* slot = slots + (turn % 2) * kFetchSlotBytes;
     const auto* units = reinterpret_cast<const uint4*>(slot + kFetchHeaderBytes);
     uint32_t u = blockIdx.x * kThreads + threadIdx.x;
@@ -116,7 +145,7 @@ Status run_copy_pieces(cudaStream_t stream, const CopyPieces& all) {
     return launch_kernel(stream, grid, dim3(kThreads), 0, Edge::full, copy_pieces_kernel, all);
 }
 
-Status run_pack(cudaStream_t stream, const CopyPieces& all, uint8_t* slot) {
+Status run_pack(cudaStream_t stream, const CopyPieces& all, void* state, uint8_t* slots, uint32_t number) {
     FetchHeader header = {};
     header.num_pieces = static_cast<uint32_t>(all.num_pieces);
     uint64_t largest = 1;
@@ -127,7 +156,8 @@ Status run_pack(cudaStream_t stream, const CopyPieces& all, uint8_t* slot) {
     }
     const dim3 grid(static_cast<unsigned>((largest + kBlockBytes - 1) / kBlockBytes),
                     static_cast<unsigned>(std::max(all.num_pieces, 1)));
-    return launch_kernel(stream, grid, dim3(kThreads), 0, Edge::full, pack_kernel, all, header, slot);
+    return launch_kernel(stream, grid, dim3(kThreads), 0, Edge::full, pack_kernel, all, header, static_cast<FetchState*>(state),
+                         slots, number);
 }
 
 Status run_fetch(cudaStream_t stream, void* state, const uint8_t* slots) {

@@ -28,9 +28,11 @@ Status run_copy_pieces(cudaStream_t stream, const CopyPieces& pieces);
 // The two halves of InputFetch. A slot holds a header that says where its pieces go, then the pieces, each on 16 bytes.
 constexpr size_t kFetchHeaderBytes = 256;
 constexpr size_t kFetchSlotBytes = (size_t{1} << 20) + kFetchHeaderBytes;
-/// The pieces and their header into a slot of device memory.
-Status run_pack(cudaStream_t stream, const CopyPieces& pieces, uint8_t* slot);
-/// From the slot whose turn it is (of two, one behind the other) to the pieces' destinations. `state`: 8 bytes, zero at first.
+constexpr size_t kFetchStateBytes = 256;
+/// The pieces and their header into the slot of launch `number` (of two slots, one behind the other; numbers count from 0), which
+/// `state` says when it is done. `state`: kFetchStateBytes, zero at first.
+Status run_pack(cudaStream_t stream, const CopyPieces& pieces, void* state, uint8_t* slots, uint32_t number);
+/// From the slot whose turn it is to the pieces' destinations, once it is packed: no event orders the two.
 Status run_fetch(cudaStream_t stream, void* state, const uint8_t* slots);
 /// The GPU's global timer in ns into base[*index * stride]; see Stream::stamp.
 Status run_stamp(cudaStream_t stream, uint64_t* base, const int32_t* index, size_t stride);

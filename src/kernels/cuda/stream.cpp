@@ -29,6 +29,7 @@ CudaStream::CudaStream(CudaDevice& device, uint32_t id, cudaStream_t native)
 CudaStream::~CudaStream() {
     if (capture_ != nullptr) (void)end_capture();
     (void)synchronize();
+    if (fetch_ != nullptr) fetch_->release_owner();
     for (const Outstanding& o : outstanding_) device_.events_.give_back(o.event);
     auto& all = device_.streams_;
     all.erase(std::find(all.begin(), all.end(), this));
@@ -198,7 +199,7 @@ Status CudaStream::wait(Event event) {
 Status CudaStream::begin_capture() {
     if (capture_ != nullptr) return capture_failure(kForbiddenInCapture);
     if (const Status s = synchronize(); !s.ok()) return s;
-    if (fetch_ == nullptr) fetch_ = InputFetch::create();
+    if (fetch_ == nullptr) fetch_ = InputFetch::create(native_);
     // Relaxed: the linear layers may time their kernels on a stream of their own meanwhile; what a capture may not do is
     // refused above and in CudaDevice::alloc.
     if (const cudaError_t e = cudaStreamBeginCapture(native_, cudaStreamCaptureModeRelaxed); e != cudaSuccess) {
@@ -239,7 +240,10 @@ Status CudaStream::launch(Graph& graph) {
         if (const Status s = flush(); !s.ok()) return s;
     }
     if (own->fetch() == nullptr) return check(cudaGraphLaunch(own->exec(), native_));
-    const cudaError_t e = own->fetch()->launch(native_, collected_, own->exec());
+    const bool is_mine = own->fetch() == fetch_.get();
+    uint64_t& use = slot_uses_[own->fetch()->next_slot()];
+    const cudaError_t e = own->fetch()->launch(native_, collected_, own->exec(), is_mine && completed_ >= use);
+    if (is_mine) use = recorded_ + 1;
     collected_.num_pieces = 0;
     collected_bytes_ = 0;
     return check(e);

@@ -65,6 +65,7 @@ private:
     uint64_t collected_bytes_ = 0;
     std::deque<Outstanding> outstanding_;
     uint64_t recorded_ = 0, completed_ = 0;
+    uint64_t slot_uses_[2] = {};   // of fetch_: the record behind which the launch that had the slot is over
     Status error_;
 };
 
