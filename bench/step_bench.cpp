@@ -1,5 +1,5 @@
 // step_bench [--set KEY=VALUE]... [--truth FILE] [--json FILE] [options] SCENARIO...: drives a whole engine through the library on any
-// device and writes what it found as JSON. Scenarios: truth, equal, decode, insert.
+// device and writes what it found as JSON. Scenarios: truth, equal, decode, insert, apart.
 #include <boost/json.hpp>
 
 #include <cstdio>
@@ -27,7 +27,7 @@ int usage() {
     std::fprintf(stderr,
                  "usage: step_bench [--set KEY=VALUE]... [--truth FILE] [--json FILE] [--batches 1,8] [--context N] [--steps N]\n"
                  "                    [--insert 8192] [--chunks 256] [--streams 1,16] [--itl 10,15] [--max-running N] [--records 1]\n"
-                 "                    truth|equal|decode|insert...\n");
+                 "                    truth|equal|decode|insert|apart...\n");
     return 2;
 }
 
@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
         }
     }
     const std::map<std::string, boost::json::object (*)(const BenchOptions&)> known = {
-        {"truth", run_truth}, {"equal", run_equal}, {"decode", run_decode}, {"insert", run_insert}};
+        {"truth", run_truth}, {"equal", run_equal}, {"decode", run_decode}, {"insert", run_insert},
+        {"apart", run_apart}};
     if (scenarios.empty()) return usage();
     boost::json::object results;
     int code = 0;

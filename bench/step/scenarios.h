@@ -32,5 +32,7 @@ boost::json::object run_equal(const BenchOptions& options);
 boost::json::object run_decode(const BenchOptions& options);
 /// One long prompt into running streams: largest gap and its time to first token against an unsplit prefill. Then a burst of them.
 boost::json::object run_insert(const BenchOptions& options);
+/// The same prompt computed on a stream of its own beside the streams, unsplit and in `chunks`: what a mixed forward is compared with.
+boost::json::object run_apart(const BenchOptions& options);
 
 }  // namespace takt::bench
