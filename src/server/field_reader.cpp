@@ -156,6 +156,12 @@ void FieldReader::fail(std::string_view name, std::string message) {
     problem_ = param_.empty() ? std::move(message) : param_ + ": " + message;
 }
 
+void FieldReader::fail_as(const FieldReader& other) {
+    if (!ok()) return;
+    param_ = other.param_;
+    problem_ = other.problem_;
+}
+
 void FieldReader::not_available(std::string_view name) { fail(name, "not available in this version"); }
 
 }  // namespace takt::server

@@ -39,6 +39,8 @@ public:
     void refuse_unknown();
     /// Records a problem unless there is one already.
     void fail(std::string_view name, std::string message);
+    /// The same with the problem and the field of a reader of a part.
+    void fail_as(const FieldReader& other);
     /// The same for something that the contract knows and this version has not.
     void not_available(std::string_view name);
 

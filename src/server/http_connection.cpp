@@ -32,6 +32,8 @@ namespace http = beast::http;
 using Parser = http::request_parser<http::string_body>;
 
 constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
+// What is read and not yet parsed. The parser takes heads, chunk extensions and trailers only whole and leaves their bound to this.
+constexpr std::size_t kMaxUnparsedBytes = 64 * 1024;
 constexpr auto kIdleSeconds = std::chrono::seconds(75);   // a kept-alive connection without a request
 constexpr double kBodyFactor = 6;                         // a body may take this many times header_seconds
 constexpr std::size_t kMaxRequestIdBytes = 128;
@@ -57,6 +59,7 @@ private:
     asio::awaitable<bool> read_body(Parser& parser);
     asio::awaitable<bool> wait_for_request();
     asio::awaitable<void> refuse_unread(beast::error_code ec);
+    asio::awaitable<void> read_off();
     asio::awaitable<bool> serve_one(Parser& parser);
     asio::awaitable<void> watch(HttpExchange& exchange);
     [[nodiscard]] bool peer_has_closed();
@@ -73,7 +76,7 @@ private:
     ServerState& state_;
     ClientStream stream_;
     asio::steady_timer watch_timer_;
-    beast::flat_buffer buffer_;
+    beast::flat_buffer buffer_{kMaxUnparsedBytes};
     bool loopback_peer_ = false;
     bool winding_down_ = false;
     bool idle_ = true;
@@ -103,29 +106,38 @@ void HttpConnection::abort() {
 
 // False: the peer closed, or sent nothing for too long. Reading on after an end of file would wait for ever.
 asio::awaitable<bool> HttpConnection::wait_for_request() {
-    if (buffer_.size() > 0) co_return true;
     stream_.expires_after(kIdleSeconds);
-    auto read = co_await stream_.async_read_some(buffer_.prepare(1024), asio::as_tuple(asio::use_awaitable));
-    if (std::get<0>(read)) co_return false;
-    buffer_.commit(std::get<1>(read));
-    co_return true;
+    for (;;) {
+        // Empty lines before a request: some clients send one after a body.
+        while (std::string_view(static_cast<const char*>(buffer_.data().data()), buffer_.size()).substr(0, 2) == "\r\n") buffer_.consume(2);
+        if (buffer_.size() > 0) co_return true;
+        auto read = co_await stream_.async_read_some(buffer_.prepare(1024), asio::as_tuple(asio::use_awaitable));
+        if (std::get<0>(read)) co_return false;
+        buffer_.commit(std::get<1>(read));
+    }
 }
 
 // The answer to bytes that are no request: by what the parser said; a peer that closed or dawdled gets none.
 asio::awaitable<void> HttpConnection::refuse_unread(beast::error_code ec) {
     int status = 400;
-    if (ec == http::error::header_limit) status = 431;
-    if (ec == http::error::body_limit || ec == http::error::buffer_overflow) status = 413;
+    if (ec == http::error::header_limit || ec == http::error::buffer_overflow) status = 431;
+    if (ec == http::error::body_limit) status = 413;
     const bool silent = ec == http::error::end_of_stream || ec == beast::error::timeout ||
                         ec == http::error::partial_message || ec.category() != make_error_code(http::error::bad_method).category();
     if (silent) co_return;
     HttpExchange exchange(stream_, false, false, HttpHeaders());
     exchange.keep_alive = false;
     const std::string_view code = status == 413 ? "too_large" : "bad_request";
-    HttpReply reply = error_reply(status, code, status == 413 ? "the body is longer than server.max_message_kib"
-                                                              : "not a valid HTTP request: " + ec.message());
+    std::string message = "not a valid HTTP request: " + ec.message();
+    if (status == 413) message = "the body is longer than server.max_message_kib";
+    if (status == 431) message = "the header is longer than 16 KiB, or a chunk's extension or the trailers longer than 64 KiB";
+    HttpReply reply = error_reply(status, code, message);
     co_await exchange.reply(std::move(reply));
-    // Read on for a moment: closing with unread bytes would reset the connection under the answer.
+    co_await read_off();
+}
+
+// After an answer to what was not read to its end: closing with unread bytes would reset the connection under the answer.
+asio::awaitable<void> HttpConnection::read_off() {
     co_await stream_.finish();
     std::string rest(4096, '\0');
     for (int i = 0; i < 256; ++i) {
@@ -171,10 +183,10 @@ asio::awaitable<bool> HttpConnection::read_request(Parser& parser) {
 HttpRequest HttpConnection::plain_request(const UpgradeRequest& message) {
     HttpRequest out;
     out.method = std::string(message.method_string());
-    const std::string target(message.target());
-    const std::size_t question = target.find('?');
-    out.path = percent_decoded(std::string_view(target).substr(0, question));
-    if (question != std::string::npos) out.query = target.substr(question + 1);
+    RequestTarget target = parse_target(message.target());
+    out.path = std::move(target.path);
+    out.query = std::move(target.query);
+    if (!target.authority.empty()) out.headers.emplace_back("Host", std::move(target.authority));   // the first one counts
     for (const auto& field : message) out.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     out.loopback_peer = loopback_peer_;
     const std::string_view shown_id = out.header("x-request-id");
@@ -182,6 +194,20 @@ HttpRequest HttpConnection::plain_request(const UpgradeRequest& message) {
     for (const char c : shown_id) usable = usable && c > ' ' && c < 0x7F;
     out.request_id = usable ? std::string(shown_id) : state_.make_id("req_");
     return out;
+}
+
+// A message that others on the way could read differently: whose it is, or where it ends.
+std::optional<HttpReply> ambiguous(const UpgradeRequest& message) {
+    const std::size_t num_hosts = message.count(http::field::host);
+    if (num_hosts > 1 || (num_hosts == 0 && message.version() >= 11)) {
+        return error_reply(400, "bad_request", "Host: found " + std::to_string(num_hosts) + " of them, allowed one");
+    }
+    const auto encoding = message.find(http::field::transfer_encoding);
+    if (encoding != message.end() && !beast::iequals(encoding->value(), "chunked")) {
+        return error_reply(400, "bad_request", "Transfer-Encoding: found " + valid_utf8(std::string_view(encoding->value()).substr(0, 60)) +
+                                                   ", allowed chunked");
+    }
+    return std::nullopt;
 }
 
 std::optional<HttpReply> HttpConnection::refuse(HttpRequest& request, bool upgrade) {
@@ -264,7 +290,15 @@ asio::awaitable<bool> HttpConnection::serve_one(Parser& parser) {
     extra.emplace_back("x-request-id", request.request_id);
     HttpExchange exchange(stream_, message.version() < 11, request.method == "HEAD", std::move(extra));
     exchange.keep_alive = message.keep_alive() && !winding_down_;
-    std::optional<HttpReply> refusal = refuse(request, upgrade);
+    std::optional<HttpReply> refusal = ambiguous(message);
+    if (refusal) {
+        exchange.keep_alive = false;
+        co_await exchange.reply(std::move(*refusal));
+        co_await read_off();
+        log_request(request, exchange.status(), begin_ns);
+        co_return false;
+    }
+    refusal = refuse(request, upgrade);
     std::string subprotocol;
     if (!refusal && upgrade) refusal = refuse_upgrade(request, subprotocol);
     if (refusal) {

@@ -7,6 +7,10 @@
 
 namespace takt::server {
 
+namespace {
+constexpr int kClientGone = 499;   // the status that logs elsewhere show for it; never sent
+}  // namespace
+
 HttpExchange::HttpExchange(ClientStream& stream, bool http_1_0, bool head_only, HttpHeaders extra)
     : stream_(stream), extra_(std::move(extra)), http_1_0_(http_1_0), head_only_(head_only) {}
 
@@ -54,12 +58,14 @@ std::string HttpExchange::head_text(const HttpReply& reply, bool chunked) {
 }
 
 asio::awaitable<bool> HttpExchange::write(std::string bytes) {
+    if (gone) co_return false;
     auto result = co_await asio::async_write(stream_, asio::buffer(bytes), asio::as_tuple(asio::use_awaitable));
     if (std::get<0>(result)) gone = true;
     co_return !gone;
 }
 
 asio::awaitable<bool> HttpExchange::reply(HttpReply whole) {
+    if (gone) whole.status = kClientGone;   // for the log alone
     std::string bytes = head_text(whole, false);
     if (!head_only_) bytes += whole.body;
     return write(std::move(bytes));

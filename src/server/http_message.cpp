@@ -1,6 +1,7 @@
 // Header look-up and the small text forms of HTTP. Pure.
 #include "server/http_message.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace takt::server {
@@ -103,6 +104,23 @@ std::string percent_decoded(std::string_view text) {
         }
         out += text[i];
     }
+    return out;
+}
+
+RequestTarget parse_target(std::string_view target) {
+    RequestTarget out;
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        if (!equal_without_case(target.substr(0, scheme.size()), scheme)) continue;
+        target.remove_prefix(scheme.size());
+        const std::size_t end = std::min(target.find_first_of("/?"), target.size());
+        out.authority = std::string(target.substr(0, end));
+        target.remove_prefix(end);
+        break;
+    }
+    const std::size_t question = std::min(target.find('?'), target.size());
+    out.path = percent_decoded(target.substr(0, question));
+    if (!out.authority.empty() && out.path.empty()) out.path = "/";
+    if (question < target.size()) out.query = std::string(target.substr(question + 1));
     return out;
 }
 

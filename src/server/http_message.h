@@ -77,4 +77,12 @@ std::string base64url_decoded(std::string_view text, bool& ok);
 /// %XX decoded; a broken escape stays as it is.
 std::string percent_decoded(std::string_view text);
 
+/// A request target in origin form (`/path?query`) or absolute form (`http://authority/path?query`), RFC 9112 section 3.2.
+struct RequestTarget {
+    std::string authority;   ///< empty in origin form; in absolute form it stands for Host
+    std::string path;        ///< decoded
+    std::string query;
+};
+RequestTarget parse_target(std::string_view target);
+
 }  // namespace takt::server

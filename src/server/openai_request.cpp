@@ -165,7 +165,7 @@ std::vector<Request> read_prompts(FieldReader& fields) {
             const json::object one = {{"prompt", item}};
             FieldReader inner(one);
             read_token_ids(inner, "prompt", request);
-            if (!inner.ok()) fields.fail("", inner.problem());
+            if (!inner.ok()) fields.fail_as(inner);
         }
         out.push_back(std::move(request));
     }

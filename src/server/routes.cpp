@@ -135,6 +135,10 @@ std::optional<HttpReply> misdirected(const HttpRequest& http) {
         return error_reply(415, "bad_request", "Content-Type: found " + valid_utf8(media.substr(0, 60)) +
                                                    ", allowed application/json");
     }
+    const std::string_view encoding = http.header("content-encoding");
+    if (!encoding.empty() && !equal_without_case(encoding, "identity")) {
+        return error_reply(415, "bad_request", "Content-Encoding: found " + valid_utf8(encoding.substr(0, 60)) + ", allowed identity");
+    }
     return std::nullopt;
 }
 

@@ -83,6 +83,21 @@ def test_a_body_that_never_comes_runs_out_of_time(strict):
     clean(strict)
 
 
+@pytest.mark.parametrize("begin, piece", [(b"1;", b"x" * 65536), (b"0\r\nX: ", b"x" * 65536), (b"0\r\n", b"X: " + b"y" * 4093 + b"\r\n")])
+def test_an_endless_chunk_head_or_trailer_is_cut_and_takes_no_memory(strict, begin, piece):
+    def resident_mib():
+        with open(f"/proc/{strict.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4 // 1024
+    before = resident_mib()
+    with open_socket(strict) as connection:
+        connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
+        with pytest.raises(OSError):
+            for _ in range((64 << 20) // len(piece)):
+                connection.sendall(piece)
+    assert resident_mib() < before + 16
+    clean(strict)
+
+
 def test_a_reset_at_every_byte_of_a_request(strict):
     body = json.dumps({"prompt": "x", "max_tokens": 3000, "ignore_eos": True, "stream": True}).encode()
     exchanges = [b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),

@@ -126,6 +126,35 @@ def test_keep_alive_and_pipelining(sim):
     assert raw(sim, one * 4 + last).count(b"HTTP/1.1 200") == 5
 
 
+def test_a_message_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(sim):
+    body = b'{"prompt":"x"}'
+    get = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    post = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+    for data in (b"GET /health/live HTTP/1.1\r\n\r\n", b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+                 post + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\ne\r\n" + body + b"\r\n0\r\n\r\n",
+                 post + b"Content-Length: 14\r\nContent-Length: 15\r\n\r\n" + body, post + b"Transfer-Encoding: identity\r\n\r\n" + get,
+                 post + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"):
+        answer = raw(sim, data + get)
+        assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1 ") == 1, answer
+
+
+def test_forms_of_a_request_that_others_on_the_way_may_choose(sim):
+    """The absolute form, whose authority stands for Host; a body in chunks with trailers; 100-continue; an empty line before."""
+    def get(target):
+        return raw(sim, b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert get(b"http://localhost/health/live").startswith(b"HTTP/1.1 200")
+    assert get(b"HTTP://localhost").startswith(b"HTTP/1.1 200")
+    assert get(b"http://evil.example/health/live").startswith(b"HTTP/1.1 403")
+    post = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+    chunks = post + b"Transfer-Encoding: chunked\r\n\r\n5;a=b\r\n{\"pro\r\n9\r\nmpt\":\"x\"}\r\n0\r\nX-Sum: 1\r\n\r\n"
+    asked = post + b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: 14\r\n\r\n" + b'{"prompt":"x"}'
+    answer = raw(sim, chunks + b"\r\n" + asked)
+    assert answer.count(b"HTTP/1.1 200") == 2 and answer.count(b"HTTP/1.1 100") == 1 and answer.count(b'"count":1') == 2
+    assert call(sim, "/tokenize", {"prompt": "x"}, {"Content-Encoding": "gzip"})[0] == 415
+    old = raw(sim, b"GET /health/live HTTP/1.0\r\n\r\n")
+    assert old.startswith(b"HTTP/1.1 200") and b"Connection: close" in old
+
+
 def test_bytes_that_are_no_http_do_no_harm(sim):
     for data in (b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"\0" * 100, b"SSH-2.0-x\r\n", b"GET / HTTP/9.9\r\n\r\n",
                  b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
@@ -147,6 +176,17 @@ def test_a_client_that_leaves_frees_its_request(slow_sim):
         connection.close()
         slow_sim.wait_for("takt_requests_running", 0)
         slow_sim.wait_for("takt_kv_blocks_used", 0)
+
+
+def test_a_client_that_ends_its_side_has_left_and_is_told_nothing(slow_sim):
+    body = json.dumps({**HELLO, "max_tokens": 4000}).encode()
+    connection = socket.create_connection(("127.0.0.1", slow_sim.port))
+    connection.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    slow_sim.wait_for("takt_requests_running", 1)
+    connection.shutdown(socket.SHUT_WR)
+    connection.settimeout(5)
+    assert connection.recv(100) == b""
+    slow_sim.wait_for("takt_requests_running", 0)
 
 
 def test_health_answers_during_a_long_prefill(real):

@@ -144,6 +144,29 @@ def test_sigterm_lets_streams_finish_then_closes_with_1001():
     assert code == 1001 and server.process.wait(timeout=20) == 0
 
 
+@pytest.mark.parametrize("wait_ms", range(8, 120, 8))
+def test_a_signal_while_it_starts_is_no_crash(wait_ms):
+    """From the first line of main on: there is nothing to drain, and it was asked to stop."""
+    process = subprocess.Popen([PROGRAM, "serve", *SIM, "--set", "server.port=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT / "tests")
+    # On a busy machine a program is loaded late: wait until it has a handler.
+    end = time.monotonic() + 20
+    while not caught(process.pid, signal.SIGTERM):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    time.sleep((wait_ms - 8) / 1000)
+    process.terminate()
+    assert process.wait(20) == 0
+    process.stdout.close()
+    process.stderr.close()
+
+
+def caught(pid, signum):
+    for line in open(f"/proc/{pid}/status"):
+        if line.startswith("SigCgt:"):
+            return int(line.split()[1], 16) >> (signum - 1) & 1
+    return False
+
+
 def test_the_drain_has_an_end_and_cancels():
     server = Server("--set", "device.kind=sim", "--set", "server.drain_seconds=0.5")
 
