@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Mixed load for minutes or hours, with the server's memory and books watched: soak.py PROGRAM [--minutes N] [--json FILE]
+"""Mixed load for minutes or hours, with the server's memory and books watched: soak.py PROGRAM [--minutes N] [--rest S] [--json FILE]
 
 Streams over WebSocket with credit, cancels and readers that fall asleep, HTTP plain and streamed, the Responses dialect, tokenising,
-broken frames, resets, scrapes: all at once against a simulated device at no step time with few KV blocks. Ends with 1 if memory grew, if
-an accepted request is missing from the books, or if anything that should have been answered was not.
+broken frames, resets, scrapes: all at once against two servers, one plain and one with TLS, each on a simulated device of short steps with
+few KV blocks. `--rest`: seconds that each client rests after an exchange. Ends with 1 if memory grew, if an accepted request is missing
+from the books, or if anything that should have been answered was not.
 """
 import argparse
 import asyncio
@@ -16,10 +17,12 @@ import random
 import re
 import signal
 import socket
+import ssl
 import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 import websockets
@@ -32,9 +35,14 @@ GROWTH_LIMIT_KIB = 2048     # of the last quarter's median over the second's: ca
 
 
 class Load:
-    def __init__(self, port, seconds):
-        self.port, self.end = port, time.monotonic() + seconds
+    def __init__(self, port, context, seconds, rest):
+        self.port, self.context, self.end, self.rest = port, context, time.monotonic() + seconds, rest
         self.counts = {}
+        # As patient as the rest: the machine may stand still for a minute.
+        self.secure = {"ssl": context, "ssl_handshake_timeout": 600} if context else {}
+
+    async def connect(self):
+        return await asyncio.open_connection("127.0.0.1", self.port, **self.secure)
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -44,7 +52,7 @@ class Load:
 
     async def http(self, path, body=None, raw=None):
         """(status, body) of one request on a connection of its own."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await self.connect()
         data = raw if raw is not None else json.dumps(body).encode() if body is not None else b""
         method = "POST" if body is not None or raw is not None else "GET"
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
@@ -56,8 +64,10 @@ class Load:
         """One socket after the other, several requests each; some are cancelled, some have little credit, some sockets are cut."""
         chance = random.Random(seed)
         while self.open():
-            async with websockets.connect(f"ws://127.0.0.1:{self.port}/v1/stream", subprotocols=["takt.v1"], max_queue=4,
-                                          open_timeout=600) as socket_:
+            await asyncio.sleep(self.rest)
+            scheme = "wss" if self.context else "ws"
+            async with websockets.connect(f"{scheme}://127.0.0.1:{self.port}/v1/stream", subprotocols=["takt.v1"], max_queue=4,
+                                          open_timeout=600, ping_timeout=600, **self.secure) as socket_:
                 live = set()
                 for index in range(chance.randint(1, 8)):
                     fields = {"id": str(index), "prompt": "x" * chance.randint(1, 900), "max_tokens": chance.randint(1, 400),
@@ -95,6 +105,7 @@ class Load:
                  ("/v1/responses", {"input": "hello", "max_output_tokens": 20}), ("/tokenize", {"prompt": "some text " * 500}),
                  ("/v1/completions", {"prompt": "x", "temperature": -1}), ("/v1/models", None), ("/metrics", None), ("/", None)]
         while self.open():
+            await asyncio.sleep(self.rest)
             path, body = chance.choice(paths)
             status, _ = await self.http(path, body)
             self.count(f"http {status}")
@@ -108,13 +119,13 @@ class Load:
         body = json.dumps({"prompt": "x" * 50, "max_tokens": 500, "ignore_eos": True, "stream": True}).encode()
         request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         while self.open():
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            _, writer = await self.connect()
             writer.write(request[:chance.randint(0, len(request))] if chance.random() < 0.5 else request)
             await asyncio.sleep(chance.random() * 0.05)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
             self.count("reset")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(max(self.rest, 0.02))
 
     async def metrics(self):
         _, text = await self.http("/metrics")
@@ -128,32 +139,36 @@ def rss_kib(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1))
 
 
-async def run(port, pid, minutes):
-    load = Load(port, minutes * 60)
+async def run(port, context, pid, options):
+    """One server's load: (counts, memory in KiB at even distances, the books after it)."""
+    load = Load(port, context, options.minutes * 60, options.rest)
     tasks = [asyncio.create_task(work) for work in
              [*(load.streams(i) for i in range(12)), *(load.requests(100 + i) for i in range(4)), *(load.resets(200 + i) for i in range(2))]]
     memory = []
     while load.open() and not any(task.done() and task.exception() for task in tasks):
-        await asyncio.sleep(min(1.0, minutes))
+        await asyncio.sleep(min(1.0, options.minutes))
         memory.append(rss_kib(pid))
     await asyncio.gather(*tasks)
     await asyncio.sleep(1)
-    return load, memory, await load.metrics()
+    return load.counts, memory, await load.metrics()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--json")
-    options = parser.parse_args()
-    arguments = [part for setting in SETTINGS for part in ("--set", setting)]
-    process = subprocess.Popen([options.program, "serve", *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT / "tests")
-    port = int(process.stdout.readline().rsplit(":", 1)[1])
-    try:
-        load, memory, books = asyncio.run(run(port, process.pid, options.minutes))
-    finally:
-        process.send_signal(signal.SIGTERM)
+class Server:
+    def __init__(self, program, *settings):
+        arguments = [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
+        self.process = subprocess.Popen([program, "serve", *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT / "tests")
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+
+
+def make_certificate(folder):
+    cert, key = f"{folder}/cert.pem", f"{folder}/key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", cert, "-keyout", key], check=True, capture_output=True)
+    return cert, key
+
+
+def judge(counts, memory, books, exit_code):
+    """One server's part of the result; its `faults` are empty if all is well."""
     quarter = len(memory) // 4
     growth = statistics.median(memory[3 * quarter:]) - statistics.median(memory[quarter:2 * quarter])
     faults = []
@@ -162,24 +177,47 @@ def main():
     if books["takt_requests_accepted_total"] != books["takt_requests_finished_total"]:
         faults.append("accepted and finished differ")
     faults += [f"{name} is {books[name]}" for name in ("takt_requests_running", "takt_requests_waiting", "takt_kv_blocks_used") if books[name]]
-    if any(key.startswith("http 5") for key in load.counts):
+    if any(key.startswith("http 5") for key in counts):
         faults.append("a 5xx answer")
-    if process.wait(60) != 0:
-        faults.append(f"exit code {process.returncode}")
+    if exit_code != 0:
+        faults.append(f"exit code {exit_code}")
+    return {"faults": faults,
+            "memory_kib": {"first_quarter": statistics.median(memory[:quarter]), "second_quarter": statistics.median(memory[quarter:2 * quarter]),
+                           "last_quarter": statistics.median(memory[3 * quarter:]), "most": max(memory), "samples": len(memory),
+                           "over_time": memory[::max(1, len(memory) // 60)], "growth": growth, "allowed": GROWTH_LIMIT_KIB},
+            "books": {name: books[name] for name in ("takt_requests_accepted_total", "takt_requests_finished_total", "takt_requests_refused_total",
+                                                     "takt_generated_tokens_total", "takt_preemptions_total", "takt_kv_blocks_used")},
+            "done": counts}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--rest", type=float, default=0)
+    parser.add_argument("--json")
+    options = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
-    result = {"what": __doc__.split(":")[0], "minutes": options.minutes, "faults": faults,
-              "memory_kib": {"first_quarter": statistics.median(memory[:quarter]), "second_quarter": statistics.median(memory[quarter:2 * quarter]),
-                             "last_quarter": statistics.median(memory[3 * quarter:]), "most": max(memory), "samples": len(memory),
-                             "growth": growth, "allowed": GROWTH_LIMIT_KIB},
-              "books": {name: books[name] for name in ("takt_requests_accepted_total", "takt_requests_finished_total", "takt_requests_refused_total",
-                                                       "takt_generated_tokens_total", "takt_preemptions_total", "takt_kv_blocks_used")},
-              "done": load.counts, "commit": commit, "date": datetime.date.today().isoformat(),
-              "machine": {"cores": os.cpu_count(), "system": platform.platform()},
-              "command": f"bench/soak.py build/release/takt --minutes {options.minutes:g}"}
+    with tempfile.TemporaryDirectory() as folder:
+        cert, key = make_certificate(folder)
+        servers = {"plain": Server(options.program), "tls": Server(options.program, f"server.tls_cert={cert}", f"server.tls_key={key}")}
+        contexts = {"plain": None, "tls": ssl.create_default_context(cafile=cert)}
+
+        async def run_all():
+            return await asyncio.gather(*(run(s.port, contexts[name], s.process.pid, options) for name, s in servers.items()))
+        try:
+            ran = asyncio.run(run_all())
+        finally:
+            for server in servers.values():
+                server.process.send_signal(signal.SIGTERM)
+    parts = {name: judge(*found, server.process.wait(60)) for (name, server), found in zip(servers.items(), ran)}
+    result = {"what": __doc__.split(":")[0], "minutes": options.minutes, "rest": options.rest, **parts, "commit": commit,
+              "date": datetime.date.today().isoformat(), "machine": {"cores": os.cpu_count(), "system": platform.platform()},
+              "command": f"bench/soak.py build/release/takt --minutes {options.minutes:g} --rest {options.rest:g}"}
     print(json.dumps(result, indent=1))
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
-    return 1 if faults else 0
+    return 1 if any(part["faults"] for part in parts.values()) else 0
 
 
 sys.exit(main())
