@@ -112,15 +112,15 @@ __device__ __forceinline__ void stream_multiply(float (&acc)[kTiles][kTokens / 8
     int last = 0;
     for (int k = 0; k < k_blocks; ++k) {
         barrier_wait(&ring.full[ring.stage], ring.phase);
-        const uint32_t weights = shared_address(ring.weights(ring.stage) + first * kStreamTileBytes),
-                       rows = shared_address(ring.rows(ring.stage));
+        const uint64_t weights = operand_descriptor(shared_address(ring.weights(ring.stage) + first * kStreamTileBytes), 16, 1024),
+                       rows = operand_descriptor(shared_address(ring.rows(ring.stage)), 16, 1024);
         wgmma_fence();
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
 #pragma unroll
             for (int i = 0; i < kTiles; ++i) {
-                wgmma_shared_bf16(acc[i], operand_descriptor(weights + static_cast<uint32_t>(i * kStreamTileBytes + part * 32), 16, 1024),
-                                  operand_descriptor(rows + static_cast<uint32_t>(part * 32), 16, 1024), k == 0 && part == 0 ? 0 : 1);
+                wgmma_shared_bf16(acc[i], advanced(weights, i * kStreamTileBytes + part * 32), advanced(rows, part * 32),
+                                  k == 0 && part == 0 ? 0 : 1);
             }
         }
         wgmma_commit();
@@ -250,8 +250,9 @@ __global__ void __launch_bounds__(kStreamThreads<kOutput>, 1)
         if constexpr (kOutput == StreamOutput::add) take_registers<240>();
         wait_for_predecessors();
         uint8_t* staging = memory + a.num_stages * ring.stage_bytes;
-        if (threadIdx.x < 128 || tiles == 2 * kTiles) {
-            stream_consume<kOutput, kTokens, kTiles>(a, ring, threadIdx.x < 128 ? 0 : kTiles, staging);
+        const int first = warp_uniform(threadIdx.x < 128 ? 0 : kTiles);
+        if (first == 0 || tiles == 2 * kTiles) {
+            stream_consume<kOutput, kTokens, kTiles>(a, ring, first, staging);
         } else if constexpr (kTiles > 1) {
             stream_consume<kOutput, kTokens, kTiles - 1>(a, ring, kTiles, staging);
         }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/gemm_lt.h"
 #include "kernels/cuda/gemm_stream.h"
 #include "kernels/cuda/gemm_tile.h"
+#include "kernels/cuda/gemm_wide.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/mlp.h"
@@ -204,6 +205,21 @@ Status run_mlp_input(cudaStream_t stream, const MlpInputParams& p) {
         return run_gemm_stream(stream, g);
     }
     return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {
+        if (!context.deterministic() && gemm_wide_fits(l, rows)) {
+            const Status s = norm_to_scratch(stream, l, p.in, p.hidden, p.norm, first, rows);
+            if (!s.ok()) return s;
+            GemmWideCall g;
+            g.linear = &l;
+            g.header = p.in.header;
+            g.first_row = first;
+            g.rows = rows;
+            g.x = context.normed();
+            g.x_stride = l.stride();
+            g.activation = p.activation;
+            g.y = static_cast<__nv_bfloat16*>(p.out) + int64_t{first} * width;
+            g.y_stride = width;
+            return run_gemm_wide(stream, g);
+        }
         const Status s = normed_product(stream, l, p.in, p.hidden, p.norm, first, rows);
         if (!s.ok()) return s;
         GateCall g;

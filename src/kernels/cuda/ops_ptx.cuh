@@ -13,6 +13,10 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+/// The first lane's value, which the compiler then knows to be the same in the whole warp: what depends on it alone stays in uniform
+/// registers (matrix descriptors must lie there).
+__device__ __forceinline__ int warp_uniform(int v) { return __shfl_sync(0xffffffffu, v, 0); }
+
 // Programmatic dependent launch. Every kernel of a step waits in each block before it touches what an earlier kernel
 // wrote; only weights and the step input may be read before.
 __device__ __forceinline__ void dependents_may_launch() {
@@ -86,6 +90,42 @@ __device__ __forceinline__ void tensor_load_2d(void* dst, const void* map, uint6
         " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
         "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "l"(policy)
         : "memory");
+}
+
+/// The same to the same places of both blocks of a pair: each block's barrier counts the bytes that arrive there.
+__device__ __forceinline__ void tensor_load_3d_to_pair(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2,
+                                                       uint64_t policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared_address(dst)),
+        "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "h"(static_cast<uint16_t>(3)), "l"(policy)
+        : "memory");
+}
+
+// Clusters: blocks that see each other's shared memory. None may touch another's before it has started, or end while another may
+// still touch its own.
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+/// All threads of all blocks of the cluster meet. Makes no writes visible but those of barrier_fence_init before it.
+__device__ __forceinline__ void cluster_meet() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait;" ::: "memory");
+#endif
+}
+/// Arrives at the barrier that lies at the same place in block `rank` of the cluster. Tells that this warp has read what lies there;
+/// releases no writes to the other block (that took a fence over the whole device, and a third of a product's time).
+__device__ __forceinline__ void barrier_arrive_at(uint64_t* bar, uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %0, %1;\n\t"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n\t}" ::"r"(shared_address(bar)),
+                 "r"(rank)
+                 : "memory");
+#endif
 }
 
 /// 16 bytes global -> shared; `bytes` 0 writes zeros and reads nothing.

@@ -19,6 +19,9 @@ __device__ __forceinline__ uint64_t operand_descriptor(uint32_t address, uint32_
            static_cast<uint64_t>(stride >> 4) << 32 | uint64_t{1} << 62;
 }
 
+/// The same operand `bytes` (a multiple of 16) further on.
+__device__ __forceinline__ uint64_t advanced(uint64_t descriptor, int bytes) { return descriptor + static_cast<uint64_t>(bytes >> 4); }
+
 __device__ __forceinline__ void wgmma_fence() {
 #ifdef TAKT_HAS_WGMMA
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

@@ -213,6 +213,9 @@ void check_linear_brief(Bench& bench) {
     check_gate(bench, bench.context, 128, 18944, 60, Activation::silu);
     check_gate(bench, bench.context, 128, 11008, 100, Activation::silu);
     check_logits(bench, bench.context, 128, 30001, 60, 0);
+    // Pairs of blocks that share columns, that share rows.
+    check_gate(bench, bench.context, 128, 11008, 200, Activation::silu);
+    check_gate(bench, bench.context, 128, 18944, 300, Activation::gelu_tanh);
 }
 
 }   // namespace
@@ -251,6 +254,12 @@ void check_linear(Bench& bench) {
         check_gate(bench, bench.context, 2048, 11008, rows, rows == 64 ? Activation::gelu_tanh : Activation::silu);
         check_gate(bench, bench.context, 576, 1536, rows, Activation::silu);
         check_logits(bench, bench.context, 1024, 30001, rows, rows == 33 ? 30.0f : 0.0f);
+    }
+    // Gate and up of large steps: rows to spare, pairs that share columns and that share rows, several tiles a block.
+    for (const int rows : {65, 129, 300, 512, 1100, 2040}) {
+        check_gate(bench, bench.context, 512, 18944, rows, Activation::silu);
+        check_gate(bench, bench.context, 2048, 11008, rows, Activation::silu);
+        check_gate(bench, bench.context, 576, 1536, rows, Activation::gelu_tanh);
     }
     check_row_bits(bench);
 }
