@@ -30,25 +30,45 @@ constexpr size_t decode_shared_bytes() {
     return DecodeShape<kHeadDim>::kRingBytes + DecodeShape<kHeadDim>::kPartBytes;
 }
 
+/// The decode items of this block (attention_plan.h): first those of the blocks that start beside prefill items, then all blocks'.
+/// kIsSmall: a small step, which has no prefill items.
+template <bool kIsSmall>
+__device__ __forceinline__ int first_decode_item(const AttentionArguments& a) {
+    const int block = static_cast<int>(blockIdx.x);
+    if constexpr (kIsSmall) return block;
+    const int64_t plan = a.header->reserved;
+    const int early = static_cast<int>(plan >> kEarlyItemsShift);
+    return block < min(early, static_cast<int>(plan >> kBlocksShift) & kBlocksMask) ? block : early + block;
+}
+template <bool kIsSmall>
+__device__ __forceinline__ int next_decode_item(const AttentionArguments& a, int item) {
+    if constexpr (kIsSmall) return item + static_cast<int>(gridDim.x);
+    const int64_t plan = a.header->reserved;
+    const int early = static_cast<int>(plan >> kEarlyItemsShift);
+    if (item >= early) return item + static_cast<int>(gridDim.x);
+    const int next = item + (static_cast<int>(plan >> kBlocksShift) & kBlocksMask);
+    return next < early ? next : early + static_cast<int>(blockIdx.x);
+}
+
 /// The tiles of one warp in the order in which it loads them.
-template <int kHeadDim>
+template <int kHeadDim, bool kIsSmall>
 struct DecodeLoader {
     const AttentionArguments& a;
-    int item, num_items, blocks, tile = 0, tiles = 0, ids_begin = 0;
+    int item, num_items, tile = 0, tiles = 0, ids_begin = 0;
     int kv_begin = 0, kv_end = 0, fresh = 0;   // fresh: first position that this step writes
     const int32_t* table = nullptr;
     const uint8_t* head = nullptr;
     uint32_t places[2] = {0, 0};   // of lane i: where the halves of the warp's i-th tile from ids_begin on lie, in 16 bytes
 
-    __device__ __forceinline__ DecodeLoader(const AttentionArguments& arguments, int count, int num_blocks)
-        : a(arguments), item(static_cast<int>(blockIdx.x)), num_items(count), blocks(num_blocks) {
+    __device__ __forceinline__ DecodeLoader(const AttentionArguments& arguments, int first, int count)
+        : a(arguments), item(first), num_items(count) {
         enter();
     }
     [[nodiscard]] __device__ __forceinline__ bool done() const { return item >= num_items; }
     [[nodiscard]] __device__ __forceinline__ bool next_is_old() const { return kv_begin + tile * 16 + 16 <= fresh; }
     /// Goes to the next item that has a tile for this warp, from `item` on.
     __device__ __forceinline__ void enter() {
-        for (; item < num_items; item += blocks) {
+        for (; item < num_items; item = next_decode_item<kIsSmall>(a, item)) {
             const ItemView v = view_item(a, item);
             kv_begin = v.w.kv_begin;
             kv_end = v.w.kv_end;
@@ -101,7 +121,7 @@ struct DecodeLoader {
         }
         tile += kDecodeWarps;
         if (tile >= tiles) {
-            item += blocks;
+            item = next_decode_item<kIsSmall>(a, item);
             enter();
         }
     }
@@ -199,9 +219,9 @@ __device__ __forceinline__ void decode_finish(const AttentionArguments& a, const
 
 /// A warp's tiles of an item. kAhead: the next tile's scores are on their way while this one's softmax waits for itself; takes more
 /// registers.
-template <class T, int kHeadDim, bool kAhead>
+template <class T, int kHeadDim, bool kAhead, bool kIsSmall>
 __device__ __forceinline__ void decode_tiles(const AttentionArguments& a, const ItemView& v, const uint32_t (&q)[kHeadDim / 16][4],
-                                             DecodeLoader<kHeadDim>& loader, uint8_t* ring, int& stage, SoftmaxRows& rows,
+                                             DecodeLoader<kHeadDim, kIsSmall>& loader, uint8_t* ring, int& stage, SoftmaxRows& rows,
                                              float (&out)[kHeadDim / 8][4]) {
     constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim>::kStageBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, tiles = (v.w.kv_end - v.w.kv_begin + 15) / 16;
@@ -241,19 +261,17 @@ __device__ __forceinline__ void decode_tiles(const AttentionArguments& a, const 
 }
 
 /// The decode items of this block.
-template <class T, int kHeadDim, bool kAhead>
+template <class T, int kHeadDim, bool kAhead, bool kIsSmall>
 __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8_t* memory, float (*stats)[16][2]) {
     constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim>::kStageBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     uint8_t* ring = memory + warp * kStages * kStageBytes;
     auto* parts = reinterpret_cast<float*>(memory + DecodeShape<kHeadDim>::kRingBytes);
-    const int64_t plan = a.header->reserved;
-    const int blocks = static_cast<int>(plan >> kBlocksShift);
-    const int num_items = static_cast<int>(blockIdx.x) < blocks ? static_cast<int>(plan) : 0;
+    const int num_items = static_cast<int>(a.header->reserved), first = first_decode_item<kIsSmall>(a);
     // Beside prefill items this kernel was started when all that they wait for was done; see attention_kernel.cuh.
-    const bool beside_prefill = a.header->num_work > static_cast<int>(plan);
-    DecodeLoader<kHeadDim> loader(a, num_items, blocks);
-    if (!loader.done()) prefetch_global(&a.work[a.work[blockIdx.x].group & ((1 << kSplitShift) - 1)].segment);   // its count
+    const bool beside_prefill = a.header->num_work > num_items;
+    DecodeLoader<kHeadDim, kIsSmall> loader(a, first, num_items);
+    if (!loader.done()) prefetch_global(&a.work[a.work[first].group & ((1 << kSplitShift) - 1)].segment);   // its count
     int ahead = 0;
     while (ahead < kStages && !loader.done() && loader.next_is_old()) {
         loader.load(ring + ahead * kStageBytes);
@@ -265,12 +283,12 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
         if (!loader.done()) loader.load(ring + ahead * kStageBytes);
         copy_async_commit();
     }
-    if (a.alone && static_cast<int>(blockIdx.x) >= num_items) {
+    if (a.alone && first >= num_items) {
         dependents_may_launch();
         return linger(6000);
     }
     int stage = 0;
-    for (int item = static_cast<int>(blockIdx.x); item < num_items; item += blocks) {
+    for (int item = first; item < num_items;) {
         const ItemView v = view_item(a, item);
         uint32_t q[kHeadDim / 16][4];
         load_queries<T, kHeadDim>(q, a, v, 0);
@@ -278,7 +296,8 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
         float out[kHeadDim / 8][4] = {};
         decode_tiles<T, kHeadDim, kAhead>(a, v, q, loader, ring, stage, rows, out);
         // Only now: the next kernel's stream of weights would hold up the few reads that this one waits for.
-        if (a.alone && item + blocks >= num_items) dependents_may_launch();
+        item = next_decode_item<kIsSmall>(a, item);
+        if (a.alone && item >= num_items) dependents_may_launch();
         decode_finish<kHeadDim>(a, v, parts, stats, rows, out);
     }
     // Who waits for this kernel waits for the prefill items too.

@@ -22,7 +22,7 @@ __global__ void __maxnreg__(kAlone && kHeadDim <= 128 ? 208 : 255) attention_dec
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ float stats[kDecodeWarps][16][2];
     if (!kAlone) dependents_may_launch();
-    attend_decode<T, kHeadDim, !kAlone && (kDecodeStages<kHeadDim> > 2)>(a, memory, stats);
+    attend_decode<T, kHeadDim, !kAlone && (kDecodeStages<kHeadDim> > 2), kAlone>(a, memory, stats);
 }
 
 template <class T, int kHeadDim>

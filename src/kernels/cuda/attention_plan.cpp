@@ -3,15 +3,20 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 namespace takt::cuda {
 namespace {
 
 constexpr int32_t kPartsABlock = 4;
+constexpr int32_t kAllUnits = std::numeric_limits<int32_t>::max();
 constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
 // Microseconds on an H200 at head dimension 128, for the division of a mixed step: a tile of a prefill item, an item's start and
-// end, the combination of parts; a decode unit in one of two blocks of a multiprocessor, and at the memory's rate.
-constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kCombineUs = 4, kDecodeUnitUs = 2.0, kDecodeReadUs = 0.0076;
+// end, the combination of parts; a decode unit in one of two blocks of a multiprocessor, and at the memory's rate; until a block has
+// begun, until one that takes a multiprocessor over from a prefill item has.
+constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kCombineUs = 4, kDecodeUnitUs = 2.0, kDecodeReadUs = 0.0076, kBeginUs = 6,
+                 kTakeOverUs = 12;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -20,6 +25,9 @@ struct Planner {
     int32_t group;   // query heads a KV head
     int32_t num_sms;
     int32_t slots;   // blocks that take decode items
+    int32_t early = 0;          // those that begin before prefill items end; 0: all begin at once
+    int32_t early_units = kAllUnits;   // what each of them can do until then
+    int32_t num_early = 0;      // items
     int32_t prefill_size = 0;   // tiles of a prefill part; 0: whole
     int32_t num_work = 0;
     int32_t partial_rows = 0;
@@ -102,6 +110,7 @@ struct Planner {
     }
 
     void decode() {
+        if (early > 0 && early_units < kAllUnits) return decode_in_two();
         int64_t units = 0;
         int32_t longest = 1;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
@@ -121,16 +130,44 @@ struct Planner {
             best_cost = cost;
             best = size;
         }
+        emit_decode(best, best, std::numeric_limits<int64_t>::max());
+        num_early = early > 0 ? num_work : 0;
+    }
+
+    /// All decode results: in pieces of at most `early_size` units until those of the early blocks hold `early_room`, then of `size`.
+    void emit_decode(int32_t early_size, int32_t size, int64_t early_room) {
+        int64_t used = 0;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (!is_decode(s)) continue;
             const SegmentInput& g = segment(s);
             const int32_t low = kv_low(s, 0, kDecodeUnit), high = g.position_begin + g.num_rows, all = g.num_rows * group;
             for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
                 for (int32_t m = 0; m < all; m += kDecodeRows) {
-                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high, ceil_div(decode_units(s), best), kDecodeRows, kDecodeUnit);
+                    const int32_t units = decode_units(s), parts = ceil_div(units, early_size);
+                    const bool is_early = used + units + parts <= early_room;   // a unit's worth for each start
+                    used = is_early ? used + units + parts : early_room;        // the early ones come first
+                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high, is_early ? parts : ceil_div(units, size), kDecodeRows,
+                         kDecodeUnit);
+                    if (is_early) num_early = num_work;
                 }
             }
         }
+    }
+
+    /// Decode items for some blocks that begin at once and all others that begin when prefill items have ended.
+    void decode_in_two() {
+        int64_t units = 0, count = 0;
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (!is_decode(s)) continue;
+            count += int64_t{p.kv.num_kv_heads} * results(s);
+            units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
+        }
+        // Whole rounds of about one result each, and not many more items than results.
+        const auto average = static_cast<int32_t>(std::max<int64_t>(1, units / count));
+        int32_t size = std::max(1, early_units / std::max(1, ceil_div(early_units, average)) - 1);
+        while (units / size > 2 * slots) size *= 2;
+        const int64_t room = int64_t{early} * early_units, rest = std::max<int64_t>(0, units - room);
+        emit_decode(size, static_cast<int32_t>(std::max<int64_t>(2, (rest + slots - 1) / slots)), room);
     }
 
     /// f(segment, first packed row, rows, first position, end of positions) of every prefill result of one KV head.
@@ -164,7 +201,6 @@ struct Planner {
         });
         if (results_count == 0 || results_count >= num_sms || p.deterministic) return;
         const double scale = p.kv.head_dim / 128.0;
-        const int64_t most = units == 0 ? num_sms : std::max<int64_t>(results_count, num_sms - num_sms / 6);
         double best = -1;
         int64_t last_parts = 0;
         for (int32_t size = longest; size >= 1; --size) {
@@ -175,20 +211,23 @@ struct Planner {
                 parts += int64_t{p.kv.num_kv_heads} * n;
                 longest_part = std::max(longest_part, ceil_div(ceil_div(high - low, kPrefillUnit), n));
             });
-            if (parts > most) break;
+            if (parts > num_sms) break;
             if (parts == last_parts) continue;
             last_parts = parts;
-            const auto blocks = static_cast<double>(2 * (num_sms - parts));
             const double prefill_us = longest_part * kPrefillTileUs * scale + kItemUs + (parts > results_count ? kCombineUs : 0);
-            const double decode_us =
-                units == 0 ? 0.0
-                           : kItemUs + static_cast<double>(units) * scale * std::max(kDecodeReadUs, kDecodeUnitUs / std::max(blocks, 1.0));
-            const double cost = std::max(prefill_us, decode_us);
+            const auto all = static_cast<double>(units), blocks = static_cast<double>(2 * (num_sms - parts));
+            const auto decode_us = [&](double n, double b) { return n * scale * std::max(kDecodeReadUs, kDecodeUnitUs / b); };
+            const double room = std::max(0.0, std::floor((prefill_us - kBeginUs) / (kDecodeUnitUs * scale)));   // units a block
+            const double at_once = blocks == 0 ? std::numeric_limits<double>::max() : kItemUs + decode_us(all, blocks);
+            const double in_two = prefill_us + kTakeOverUs + decode_us(std::max(0.0, all - room * blocks), 2.0 * num_sms);
+            const double cost = units == 0 ? prefill_us : std::max(prefill_us, std::min(at_once, in_two));
             if (best >= 0 && cost >= best) continue;
             best = cost;
             prefill_size = size;
-            if (units > 0) slots = static_cast<int32_t>(2 * (num_sms - parts));
+            early = units > 0 ? static_cast<int32_t>(blocks) : 0;
+            early_units = at_once <= in_two ? kAllUnits : static_cast<int32_t>(room);
         }
+        if (early > 0 && early_units == kAllUnits) slots = early;
     }
 
     void prefill() {
@@ -210,7 +249,9 @@ Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
     Planner planner{p, p.num_heads / p.kv.num_kv_heads, num_sms, std::min(small ? num_sms : 2 * num_sms, 1024)};
     planner.divide();
     planner.decode();
-    p.host.header->reserved = planner.num_work | int64_t{planner.slots} << kBlocksShift;
+    const int64_t early_items = planner.early > 0 ? planner.num_early : 0;
+    const int64_t early_blocks = early_items > 0 ? planner.early : std::min(planner.slots, kBlocksMask);
+    p.host.header->reserved = planner.num_work | early_blocks << kBlocksShift | early_items << kEarlyItemsShift;
     planner.prefill();
     p.host.header->num_work = planner.num_work;
     if (planner.overflow) return {kStatusBadArgument, "CUDA: the attention work list is too long for this step"};

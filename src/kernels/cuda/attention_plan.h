@@ -6,8 +6,9 @@
 // has at most 128. AttentionWork as this device uses it: `row_begin` first m, `num_rows` count of m, `partial` first row
 // of its partial results (-1: writes the output itself), `group` its first item | number of items << 20 (items that share
 // a result lie side by side). Bits 16 and up of the first item's `segment` count the finished ones; the last resets them.
-// header.reserved: the number of decode items, which come first; from bit 32 on the blocks that take them. In a mixed step the
-// prefill items get multiprocessors of their own and the decode items' blocks the others, so that both run at once.
+// header.reserved: the number of decode items, which come first; from bit 32 on the number of early blocks, from bit 42 on that of
+// early items. In a mixed step the prefill items get multiprocessors of their own and the first decode blocks the others; so these
+// begin early, take the early items between them, and the rest is for all blocks, of which most start when prefill items end.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ constexpr int32_t kPrefillRows = 128;
 constexpr int32_t kDecodeUnit = 64;    ///< positions that one block's four warps take at once
 constexpr int32_t kPartialExtra = 4;   ///< floats after a partial row's values: maximum, sum, two of padding
 constexpr int32_t kSplitShift = 20;
-constexpr int32_t kBlocksShift = 32;   ///< of header.reserved
+constexpr int32_t kBlocksShift = 32, kBlocksMask = 1023, kEarlyItemsShift = 42;   ///< of header.reserved
 constexpr int32_t kMaxSplits = 128;
 constexpr int32_t kMaxPrefillSplits = 512;    ///< items of split prefill tiles in one step
 constexpr int32_t kMostPrefillParts = 32;     ///< of one prefill result

@@ -170,9 +170,12 @@ struct SoftmaxRows {
                 }
             }
         }
+        constexpr int kChains = kTiles >= 8 ? 4 : 1;   // a maximum and a sum wait for the last one of their chain
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            float most = maximum[r];
+            float most = maximum[r], higher[kChains];
+#pragma unroll
+            for (int i = 0; i < kChains; ++i) higher[i] = most;
 #pragma unroll
             for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
@@ -180,24 +183,28 @@ struct SoftmaxRows {
                     float& x = s[j][2 * r + c];
                     const int at = column + j * 8 + c;
                     if (kMasks && (at > last[r] || at < first[r])) x = -INFINITY;
-                    most = fmaxf(most, x);
+                    higher[j % kChains] = fmaxf(higher[j % kChains], x);
                 }
             }
+#pragma unroll
+            for (int i = 0; i < kChains; ++i) most = fmaxf(most, higher[i]);
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
             scale[r] = power_of_two((maximum[r] - most) * to_log2);
             maximum[r] = most;
             const float shift = -most * to_log2;
-            float total = 0;
+            float total = 0, totals[kChains] = {};
 #pragma unroll
             for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
                 for (int c = 0; c < 2; ++c) {
                     float& x = s[j][2 * r + c];
                     x = power_of_two(fmaf(x, to_log2, shift));
-                    total += x;
+                    totals[j % kChains] += x;
                 }
             }
+#pragma unroll
+            for (int i = 0; i < kChains; ++i) total += totals[i];
             sum[r] = sum[r] * scale[r] + total;
         }
     }

@@ -117,27 +117,22 @@ __device__ __forceinline__ void wgmma_load_queries(const AttentionArguments& a, 
 
 /// scores = q k^T over 128 tokens; starts, does not wait.
 template <class T, int kHeadDim>
-__device__ __forceinline__ void wgmma_scores(float (&s)[16][4], uint32_t queries, uint32_t keys) {
-    using Shape = WgmmaShape<kHeadDim>;
+__device__ __forceinline__ void wgmma_scores(float (&s)[16][4], uint64_t queries, uint32_t tile) {
+    const uint64_t keys = operand_descriptor(tile, 16, WgmmaShape<kHeadDim>::kGroupBytes);
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
-        const auto within = static_cast<uint32_t>(k % 4 * 32);
-        wgmma_shared<T>(s, operand_descriptor(queries + static_cast<uint32_t>(k / 4 * 8192) + within, 16, 1024),
-                        operand_descriptor(keys + static_cast<uint32_t>(k / 4 * 1024) + within, 16, Shape::kGroupBytes),
-                        k == 0 ? 0 : 1);
+        wgmma_shared<T>(s, advanced(queries, k / 4 * 8192 + k % 4 * 32), advanced(keys, k / 4 * 1024 + k % 4 * 32), k == 0 ? 0 : 1);
     }
     wgmma_commit();
 }
 
 /// out += p v over 128 tokens; starts, does not wait.
 template <class T, int kHeadDim>
-__device__ __forceinline__ void wgmma_weigh(float (&out)[kHeadDim / 8][4], const uint32_t (&p)[8][4], uint32_t values) {
+__device__ __forceinline__ void wgmma_weigh(float (&out)[kHeadDim / 8][4], const uint32_t (&p)[8][4], uint32_t tile) {
     using Shape = WgmmaShape<kHeadDim>;
+    const uint64_t values = operand_descriptor(tile, 1024, Shape::kGroupBytes);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-        wgmma_registers<T>(out, p[k], operand_descriptor(values + static_cast<uint32_t>(k * 2 * Shape::kGroupBytes), 1024,
-                                                         Shape::kGroupBytes));
-    }
+    for (int k = 0; k < 8; ++k) wgmma_registers<T>(out, p[k], advanced(values, k * 2 * Shape::kGroupBytes));
     wgmma_commit();
 }
 
@@ -169,7 +164,7 @@ __device__ __forceinline__ void clear_values(uint8_t* tile, int tokens) {
 
 /// One warpgroup's 64 rows of an item: all tiles.
 template <class T, int kHeadDim>
-__device__ __forceinline__ void wgmma_item(const AttentionArguments& a, const ItemView& v, int m0, uint32_t queries, uint8_t* keys,
+__device__ __forceinline__ void wgmma_item(const AttentionArguments& a, const ItemView& v, int m0, uint64_t queries, uint8_t* keys,
                                            uint8_t* values, WgmmaBarriers& bars, RingPlace& place) {
     using Shape = WgmmaShape<kHeadDim>;
     const int lane = static_cast<int>(threadIdx.x) % 32, mine = m0 + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
@@ -248,7 +243,7 @@ template <class T, int kHeadDim>
 __device__ __forceinline__ void wgmma_consume(const AttentionArguments& a, uint8_t* memory, uint8_t* keys, uint8_t* values,
                                               WgmmaBarriers& bars) {
     using Shape = WgmmaShape<kHeadDim>;
-    const int thread = static_cast<int>(threadIdx.x) - 128, group = thread / 128;
+    const int thread = static_cast<int>(threadIdx.x) - 128, group = warp_uniform(thread / 128);
     uint8_t* queries = memory + group * Shape::kQueryBytes;
     const auto sync = [] { named_barrier(3, kWgmmaConsumers); };
     RingPlace place;
@@ -257,16 +252,17 @@ __device__ __forceinline__ void wgmma_consume(const AttentionArguments& a, uint8
         const int item = prefill_item(a, round);
         if (item >= a.header->num_work) continue;
         const ItemView v = view_item(a, item);
+        named_barrier(1 + group, 128);   // the last item's queries have been read
         wgmma_load_queries<T, kHeadDim>(a, v, group * 64, thread % 128, queries);
         named_barrier(1 + group, 128);
-        wgmma_item<T, kHeadDim>(a, v, group * 64, shared_address(queries), keys, values, bars, place);
+        wgmma_item<T, kHeadDim>(a, v, group * 64, operand_descriptor(shared_address(queries), 16, 1024), keys, values, bars, place);
         if (v.w.partial >= 0 && prefill_rounds(a) == 1) {
             combine_together<kHeadDim>(a, v, item, thread, reinterpret_cast<float*>(memory), sync);
         } else if (v.w.partial >= 0 && finishes_last(a, v, thread == 0, sync)) {
             combine_partials<kHeadDim, kWgmmaConsumers>(a, v, thread, kPrefillRows, 0, v.w.num_rows,
                                                         reinterpret_cast<float*>(memory), sync);
         }
-        sync();   // the queries' memory is free
+        if (v.w.partial >= 0) sync();   // the weights of the combination lie where queries do
     }
 }
 

@@ -55,12 +55,13 @@ int count_faults(const Step& s) {
         ends[i].resize(cells);
     }
     std::set<int> partials;
-    const auto decode_items = static_cast<int>(s.header.reserved & 0xffffffff);
-    const auto decode_blocks = static_cast<int>(s.header.reserved >> cuda::kBlocksShift);
-    faults += decode_blocks < 1 || decode_blocks > 2 * kNumSms;
-    // Parts of a prefill result wait for each other: all prefill items run at once, beside the decode items' blocks.
-    if (s.header.num_work > decode_items && !s.params.deterministic && decode_items > 0 && decode_blocks < 2 * kNumSms)
-        faults += s.header.num_work - decode_items > kNumSms - decode_blocks / 2;
+    const auto decode_items = static_cast<int>(s.header.reserved),
+               early_items = static_cast<int>(s.header.reserved >> cuda::kEarlyItemsShift),
+               early_blocks = static_cast<int>(s.header.reserved >> cuda::kBlocksShift) & cuda::kBlocksMask;
+    faults += early_blocks < 1 || early_blocks > 2 * kNumSms || early_items > decode_items;
+    // Parts of a prefill result wait for each other: all prefill items run at once, beside the early decode items' blocks.
+    if (s.header.num_work > decode_items && !s.params.deterministic && early_items > 0)
+        faults += s.header.num_work - decode_items > kNumSms - early_blocks / 2;
     for (int w = 0; w < s.header.num_work; ++w) {
         const AttentionWork& item = s.work[static_cast<size_t>(w)];
         const SegmentInput& g = s.segments[static_cast<size_t>(item.segment)];
