@@ -1,5 +1,5 @@
-// A block a row; values stay in registers between the sum of squares and the output. Bound by memory or, for few rows,
-// by latency.
+// A block a row; the first 4,096 values stay in registers between the sum of squares and the output. Bound by memory or, for few
+// rows, by latency.
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/ops_ptx.cuh"
@@ -32,8 +32,19 @@ struct NormArguments {
     bool one_plus;
 };
 
-__global__ void __launch_bounds__(kThreads) norm_rows_kernel(const NormArguments a) {
+/// A thread's columns: four at a time, kStep apart. The first kKept fours stay in registers between the two passes. At most 64
+/// registers, so that a block of the product that follows fits beside one of these.
+constexpr int kStep = kThreads * 4, kKept = 4;
+
+__global__ void __launch_bounds__(kThreads, 4) norm_rows_kernel(const NormArguments a) {
     dependents_may_launch();
+    const int first = static_cast<int>(threadIdx.x) * 4;
+    float4 kept[kKept], weights[kKept];
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {   // what no earlier kernel writes
+        const int c = first + i * kStep;
+        weights[i] = a.weight != nullptr && c < a.dim ? __ldg(reinterpret_cast<const float4*>(a.weight + c)) : make_float4(1, 1, 1, 1);
+    }
     wait_for_predecessors();
     int64_t row = a.first_row + static_cast<int64_t>(blockIdx.x);
     if (row >= (a.samples != nullptr ? a.header->num_samples : a.header->num_rows)) return;
@@ -41,24 +52,34 @@ __global__ void __launch_bounds__(kThreads) norm_rows_kernel(const NormArguments
     if (row < 0) return;
     const float* in = a.hidden + row * a.dim;
     __nv_bfloat16* out = a.out + static_cast<int64_t>(blockIdx.x) * a.out_stride;
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+        const int c = first + i * kStep;
+        kept[i] = c < a.dim ? __ldcg(reinterpret_cast<const float4*>(in + c)) : make_float4(0, 0, 0, 0);
+    }
     float scale = 1.0f;
     if (a.weight != nullptr) {
         float sum = 0;
-        for (int c = static_cast<int>(threadIdx.x) * 4; c < a.dim; c += kThreads * 4) {
-            const float4 v = __ldcg(reinterpret_cast<const float4*>(in + c));
-            sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-        }
+        const auto add = [&](float4 v) { sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; };
+#pragma unroll
+        for (int i = 0; i < kKept; ++i) add(kept[i]);
+        for (int c = first + kKept * kStep; c < a.dim; c += kStep) add(__ldcg(reinterpret_cast<const float4*>(in + c)));
         scale = rsqrtf(block_sum(sum) / static_cast<float>(a.dim) + a.epsilon);
     }
-    for (int c = static_cast<int>(threadIdx.x) * 4; c < a.out_stride; c += kThreads * 4) {
-        float4 v = make_float4(0, 0, 0, 0), w = make_float4(1, 1, 1, 1);
-        if (c < a.dim) {
-            v = __ldcg(reinterpret_cast<const float4*>(in + c));
-            if (a.weight != nullptr) w = __ldg(reinterpret_cast<const float4*>(a.weight + c));
-        }
-        if (a.weight != nullptr && a.one_plus) w = make_float4(1 + w.x, 1 + w.y, 1 + w.z, 1 + w.w);
+    const float shift = a.weight != nullptr && a.one_plus ? 1.0f : 0.0f;
+    const auto write = [&](int c, float4 v, float4 w) {
+        w = make_float4(w.x + shift, w.y + shift, w.z + shift, w.w + shift);
         *reinterpret_cast<uint2*>(out + c) = make_uint2(pack_pair<__nv_bfloat16>(v.x * scale * w.x, v.y * scale * w.y),
                                                         pack_pair<__nv_bfloat16>(v.z * scale * w.z, v.w * scale * w.w));
+    };
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {   // up to the stride, with zeros
+        if (first + i * kStep < a.out_stride) write(first + i * kStep, kept[i], weights[i]);
+    }
+    for (int c = first + kKept * kStep; c < a.out_stride; c += kStep) {
+        const bool real = c < a.dim;
+        write(c, real ? __ldcg(reinterpret_cast<const float4*>(in + c)) : make_float4(0, 0, 0, 0),
+              real && a.weight != nullptr ? __ldg(reinterpret_cast<const float4*>(a.weight + c)) : make_float4(1, 1, 1, 1));
     }
 }
 

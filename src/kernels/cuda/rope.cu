@@ -1,6 +1,9 @@
-// A warp a (row, head); each lane holds pairs that rotate together, two columns at a time, so norm and rotation need no shared
-// memory.
+// A warp a (row, head), or some heads of a row where rows are many, since sines and cosines are most of the work and the same for
+// all heads; each lane holds pairs that rotate together, two columns at a time, so norm and rotation need no shared memory.
 #include "kernels/cuda/rope.h"
+
+#include <algorithm>
+
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/ops_ptx.cuh"
 
@@ -9,6 +12,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kPairTwos = 2;   // head_dim 256 / 2 pairs / 32 lanes / 2
+constexpr int kRowsAHead = 64, kMostHeads = 9;   // a warp takes one head for each so many rows
 
 /// `sums` (float32, set back to zero) or `product` is there.
 struct QkvArguments {
@@ -21,7 +25,7 @@ struct QkvArguments {
     uint8_t* kv_layer;
     int64_t stride, block_stride, kv_stride, head_stride;   // elements of the product; bytes of the cache
     float q_epsilon, k_epsilon, magnitude;
-    int32_t first_row, num_heads, num_kv_heads, head_dim, block_tokens;
+    int32_t first_row, num_heads, num_kv_heads, head_dim, block_tokens, heads_a_warp;
     bool q_one_plus, k_one_plus, is_half, has_rope, is_f16;
 };
 
@@ -96,10 +100,28 @@ __device__ __forceinline__ float2 sine_and_cosine(float position, float frequenc
     return make_float2(fmaf(lost, cosine, sine), fmaf(-lost, sine, cosine));
 }
 
-/// Head `head` (q heads, then k, then v) of the product's row `local`, which is row `row` of the step.
-__device__ __forceinline__ void finish_row(const QkvArguments& a, int64_t local, int64_t row, int head, int lane) {
+/// Sines and cosines of a lane's pairs at one position.
+struct HeadTurns {
+    float2 turn[kPairTwos][2];
+    __device__ __forceinline__ HeadTurns(const QkvArguments& a, int32_t position, const HeadLane& h) {
+#pragma unroll
+        for (int i = 0; i < kPairTwos; ++i) {
+            const int p = h.pair(i);
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                turn[i][j] = p < 0 ? make_float2(0.0f, 1.0f)
+                                   : sine_and_cosine(static_cast<float>(position), a.inverse_frequencies[p + j]);
+            }
+        }
+    }
+};
+
+/// Head `head` (q heads, then k, then v) of the product's row `local`, which is row `row` of the step. `turns` gives the row's
+/// HeadTurns, where they are wanted: after the loads, if they are not there yet.
+template <class Turns>
+__device__ __forceinline__ void finish_row(const QkvArguments& a, const RowInput& in, int64_t local, int64_t row, int head, int lane,
+                                           Turns turns) {
     const bool is_q = head < a.num_heads, is_v = head >= a.num_heads + a.num_kv_heads;
-    const RowInput in = a.rows[row];
     HeadLane h(a, lane);
 #pragma unroll
     for (int i = 0; i < kPairTwos; ++i) {
@@ -118,21 +140,25 @@ __device__ __forceinline__ void finish_row(const QkvArguments& a, int64_t local,
                      static_cast<int64_t>(in.kv_slot % a.block_tokens) * a.head_dim * 2;
     auto* to = is_q ? reinterpret_cast<uint16_t*>(a.q + (row * a.num_heads + head) * a.head_dim) : reinterpret_cast<uint16_t*>(cache);
     const bool is_f16 = !is_q && a.is_f16;
+    if (!is_v && a.has_rope) {
+        const HeadTurns t = turns();
 #pragma unroll
-    for (int i = 0; i < kPairTwos; ++i) {
-        const int p = h.pair(i);
-        if (p < 0) continue;
-        if (!is_v && a.has_rope) {
+        for (int i = 0; i < kPairTwos; ++i) {
             h.exchange(i);
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-                const float2 turn = sine_and_cosine(static_cast<float>(in.position), a.inverse_frequencies[p + j]);
+                const float2 turn = t.turn[i][j];
                 const float x = h.x[i][j], y = h.y[i][j];
                 h.x[i][j] = (x * turn.y - y * turn.x) * a.magnitude;
                 h.y[i][j] = (y * turn.y + x * turn.x) * a.magnitude;
             }
             h.exchange(i);
         }
+    }
+#pragma unroll
+    for (int i = 0; i < kPairTwos; ++i) {
+        const int p = h.pair(i);
+        if (p < 0) continue;
         const uint32_t x = is_f16 ? pack_pair<__half>(h.x[i][0], h.x[i][1]) : pack_pair<__nv_bfloat16>(h.x[i][0], h.x[i][1]);
         const uint32_t y = is_f16 ? pack_pair<__half>(h.y[i][0], h.y[i][1]) : pack_pair<__nv_bfloat16>(h.y[i][0], h.y[i][1]);
         *reinterpret_cast<uint32_t*>(to + h.first(p)) = x;
@@ -140,13 +166,23 @@ __device__ __forceinline__ void finish_row(const QkvArguments& a, int64_t local,
     }
 }
 
+/// kIsMany: `heads_a_warp` heads a warp; else one.
+template <bool kIsMany>
 __global__ void __launch_bounds__(kWarps * 32) finish_qkv_kernel(const QkvArguments a) {
     dependents_may_launch();
     wait_for_predecessors();
-    const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / 32;
+    const int heads = a.num_heads + 2 * a.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
+    const int first = (static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / 32) * (kIsMany ? a.heads_a_warp : 1);
     const int64_t local = blockIdx.x, row = a.first_row + local;
-    if (head >= a.num_heads + 2 * a.num_kv_heads || row >= a.header->num_rows) return;
-    finish_row(a, local, row, head, static_cast<int>(threadIdx.x) % 32);
+    if (first >= heads || row >= a.header->num_rows) return;
+    const RowInput in = a.rows[row];
+    const HeadLane place(a, lane);
+    if constexpr (kIsMany) {
+        const HeadTurns turns(a, in.position, place);
+        for (int i = first; i < min(heads, first + a.heads_a_warp); ++i) finish_row(a, in, local, row, i, lane, [&] { return turns; });
+    } else {
+        finish_row(a, in, local, row, first, lane, [&] { return HeadTurns(a, in.position, place); });
+    }
 }
 
 Status finish_arguments(const FinishQkvCall& c, QkvArguments* arguments) {
@@ -193,9 +229,11 @@ Status run_finish_qkv(cudaStream_t stream, const FinishQkvCall& c) {
     QkvArguments a;
     const Status s = finish_arguments(c, &a);
     if (!s.ok()) return s;
-    const int heads = a.num_heads + 2 * a.num_kv_heads;
-    const dim3 grid(static_cast<unsigned>(c.rows), static_cast<unsigned>((heads + kWarps - 1) / kWarps));
-    return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic, finish_qkv_kernel, a);
+    a.heads_a_warp = std::clamp(c.rows / kRowsAHead, 1, kMostHeads);
+    const int heads = a.num_heads + 2 * a.num_kv_heads, block_heads = kWarps * a.heads_a_warp;
+    const dim3 grid(static_cast<unsigned>(c.rows), static_cast<unsigned>((heads + block_heads - 1) / block_heads));
+    return launch_kernel(stream, grid, dim3(kWarps * 32), 0, Edge::programmatic,
+                         a.heads_a_warp > 1 ? finish_qkv_kernel<true> : finish_qkv_kernel<false>, a);
 }
 
 }   // namespace takt::cuda
