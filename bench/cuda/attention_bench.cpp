@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench_main.h"
 #include "device_array.h"
 #include "kernels/cuda/attention.h"
 #include "step_builder.h"
@@ -123,15 +124,4 @@ void run(std::FILE* out) {
 }   // namespace
 }   // namespace takt::check
 
-int main(int argc, char** argv) {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-        std::printf("no CUDA device\n");
-        return 77;
-    }
-    std::FILE* out = std::fopen(argc > 1 ? argv[1] : "/dev/null", "w");
-    if (out == nullptr) return 1;
-    takt::check::run(out);
-    std::fclose(out);
-    return 0;
-}
+int main(int argc, char** argv) { return takt::check::bench_main(argc, argv, takt::check::run); }

@@ -1,8 +1,10 @@
-// forward_bench OUT.jsonl [7b|3b]: decode, prefill and mixed steps of Qwen2.5 shapes, whole and by operation, each
-// beside the bytes that it must read over 4.53 TB/s. Exit 77 where there is no device.
+// forward_bench OUT.jsonl [7b|3b [SCENE,...]]: decode, prefill and mixed steps of Qwen2.5 shapes (those whose name holds one of the
+// given words), whole and by operation, each beside the bytes that it must read over 4.53 TB/s. Exit 77 where there is no device.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
+#include "bench_main.h"
 #include "model_bench.h"
 
 namespace takt::check {
@@ -39,6 +41,16 @@ std::vector<Scene> scenes() {
     return all;
 }
 
+/// Whether the name holds one of the words between commas; no words: all.
+bool is_wanted(const std::string& name, const std::string& words) {
+    for (size_t at = 0; at < words.size();) {
+        const size_t end = std::min(words.find(',', at), words.size());
+        if (name.find(words.substr(at, end - at)) != std::string::npos) return true;
+        at = end + 1;
+    }
+    return words.empty();
+}
+
 void run_model(const ModelShape& shape, std::FILE* out, const std::string& only) {
     std::mt19937_64 random(7);
     ModelBench bench(shape, 270000, 32768, random);
@@ -46,7 +58,7 @@ void run_model(const ModelShape& shape, std::FILE* out, const std::string& only)
                                                   {Part::output, "output"}, {Part::mlp, "mlp"},
                                                   {Part::down, "down"},     {Part::head, "head"}};
     for (const Scene& scene : scenes()) {
-        if (scene.name.find(only) == std::string::npos) continue;
+        if (!is_wanted(scene.name, only)) continue;
         double kv_tokens = 0;
         int64_t rows = 0;
         for (const SegmentShape& s : scene.segments) {
@@ -77,15 +89,9 @@ void run_model(const ModelShape& shape, std::FILE* out, const std::string& only)
 }   // namespace takt::check
 
 int main(int argc, char** argv) {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-        std::printf("no CUDA device\n");
-        return 77;
-    }
-    std::FILE* out = std::fopen(argc > 1 ? argv[1] : "/dev/null", "w");
-    const std::string only = argc > 2 ? argv[2] : "";
-    if (only.empty() || only == "7b") takt::check::run_model({"7b", 28, 3584, 28, 4, 128, 18944, 152064}, out, argc > 3 ? argv[3] : "");
-    if (only.empty() || only == "3b") takt::check::run_model({"3b", 36, 2048, 16, 2, 128, 11008, 151936}, out, argc > 3 ? argv[3] : "");
-    std::fclose(out);
-    return 0;
+    const std::string only = argc > 2 ? argv[2] : "", words = argc > 3 ? argv[3] : "";
+    return takt::check::bench_main(argc, argv, [&](std::FILE* out) {
+        if (only.empty() || only == "7b") takt::check::run_model({"7b", 28, 3584, 28, 4, 128, 18944, 152064}, out, words);
+        if (only.empty() || only == "3b") takt::check::run_model({"3b", 36, 2048, 16, 2, 128, 11008, 151936}, out, words);
+    });
 }
