@@ -30,45 +30,48 @@ constexpr size_t decode_shared_bytes() {
     return DecodeShape<kHeadDim>::kRingBytes + DecodeShape<kHeadDim>::kPartBytes;
 }
 
-/// The decode items of this block (attention_plan.h): first those of the blocks that start beside prefill items, then all blocks'.
-/// kIsSmall: a small step, which has no prefill items.
+/// The decode items of this block in order (attention_plan.h): first those of the blocks that start beside prefill items, then all
+/// blocks'. kIsSmall: a small step, which has no prefill items.
 template <bool kIsSmall>
-__device__ __forceinline__ int first_decode_item(const AttentionArguments& a) {
-    const int block = static_cast<int>(blockIdx.x);
-    if constexpr (kIsSmall) return block;
-    const int64_t plan = a.header->reserved;
-    const int early = static_cast<int>(plan >> kEarlyItemsShift);
-    return block < min(early, static_cast<int>(plan >> kBlocksShift) & kBlocksMask) ? block : early + block;
-}
-template <bool kIsSmall>
-__device__ __forceinline__ int next_decode_item(const AttentionArguments& a, int item) {
-    if constexpr (kIsSmall) return item + static_cast<int>(gridDim.x);
-    const int64_t plan = a.header->reserved;
-    const int early = static_cast<int>(plan >> kEarlyItemsShift);
-    if (item >= early) return item + static_cast<int>(gridDim.x);
-    const int next = item + (static_cast<int>(plan >> kBlocksShift) & kBlocksMask);
-    return next < early ? next : early + static_cast<int>(blockIdx.x);
-}
+struct DecodeItems {
+    int count, early = 0, blocks = 0;   // all items; those of the early blocks, and how many these are
+    __device__ __forceinline__ explicit DecodeItems(const AttentionArguments& a) {
+        const int64_t plan = a.header->reserved;
+        count = static_cast<int>(plan);
+        if constexpr (kIsSmall) return;
+        early = static_cast<int>(plan >> kEarlyItemsShift);
+        blocks = static_cast<int>(plan >> kBlocksShift) & kBlocksMask;
+    }
+    [[nodiscard]] __device__ __forceinline__ int first() const {
+        const int block = static_cast<int>(blockIdx.x);
+        return block < min(early, blocks) ? block : early + block;
+    }
+    [[nodiscard]] __device__ __forceinline__ int after(int item) const {
+        if (kIsSmall || item >= early) return item + static_cast<int>(gridDim.x);
+        return item + blocks < early ? item + blocks : early + static_cast<int>(blockIdx.x);
+    }
+};
 
 /// The tiles of one warp in the order in which it loads them.
 template <int kHeadDim, bool kIsSmall>
 struct DecodeLoader {
     const AttentionArguments& a;
-    int item, num_items, tile = 0, tiles = 0, ids_begin = 0;
+    const DecodeItems<kIsSmall>& items;
+    int item, tile = 0, tiles = 0, ids_begin = 0;
     int kv_begin = 0, kv_end = 0, fresh = 0;   // fresh: first position that this step writes
     const int32_t* table = nullptr;
     const uint8_t* head = nullptr;
     uint32_t places[2] = {0, 0};   // of lane i: where the halves of the warp's i-th tile from ids_begin on lie, in 16 bytes
 
-    __device__ __forceinline__ DecodeLoader(const AttentionArguments& arguments, int first, int count)
-        : a(arguments), item(first), num_items(count) {
+    __device__ __forceinline__ DecodeLoader(const AttentionArguments& arguments, const DecodeItems<kIsSmall>& of_block)
+        : a(arguments), items(of_block), item(of_block.first()) {
         enter();
     }
-    [[nodiscard]] __device__ __forceinline__ bool done() const { return item >= num_items; }
+    [[nodiscard]] __device__ __forceinline__ bool done() const { return item >= items.count; }
     [[nodiscard]] __device__ __forceinline__ bool next_is_old() const { return kv_begin + tile * 16 + 16 <= fresh; }
     /// Goes to the next item that has a tile for this warp, from `item` on.
     __device__ __forceinline__ void enter() {
-        for (; item < num_items; item = next_decode_item<kIsSmall>(a, item)) {
+        for (; item < items.count; item = items.after(item)) {
             const ItemView v = view_item(a, item);
             kv_begin = v.w.kv_begin;
             kv_end = v.w.kv_end;
@@ -121,7 +124,7 @@ struct DecodeLoader {
         }
         tile += kDecodeWarps;
         if (tile >= tiles) {
-            item = next_decode_item<kIsSmall>(a, item);
+            item = items.after(item);
             enter();
         }
     }
@@ -267,10 +270,11 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     uint8_t* ring = memory + warp * kStages * kStageBytes;
     auto* parts = reinterpret_cast<float*>(memory + DecodeShape<kHeadDim>::kRingBytes);
-    const int num_items = static_cast<int>(a.header->reserved), first = first_decode_item<kIsSmall>(a);
+    const DecodeItems<kIsSmall> items(a);
+    const int first = items.first();
     // Beside prefill items this kernel was started when all that they wait for was done; see attention_kernel.cuh.
-    const bool beside_prefill = a.header->num_work > num_items;
-    DecodeLoader<kHeadDim, kIsSmall> loader(a, first, num_items);
+    const bool beside_prefill = a.header->num_work > items.count;
+    DecodeLoader<kHeadDim, kIsSmall> loader(a, items);
     if (!loader.done()) prefetch_global(&a.work[a.work[first].group & ((1 << kSplitShift) - 1)].segment);   // its count
     int ahead = 0;
     while (ahead < kStages && !loader.done() && loader.next_is_old()) {
@@ -283,12 +287,12 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
         if (!loader.done()) loader.load(ring + ahead * kStageBytes);
         copy_async_commit();
     }
-    if (a.alone && first >= num_items) {
+    if (a.alone && first >= items.count) {
         dependents_may_launch();
         return linger(6000);
     }
     int stage = 0;
-    for (int item = first; item < num_items;) {
+    for (int item = first; item < items.count;) {
         const ItemView v = view_item(a, item);
         uint32_t q[kHeadDim / 16][4];
         load_queries<T, kHeadDim>(q, a, v, 0);
@@ -296,8 +300,8 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
         float out[kHeadDim / 8][4] = {};
         decode_tiles<T, kHeadDim, kAhead>(a, v, q, loader, ring, stage, rows, out);
         // Only now: the next kernel's stream of weights would hold up the few reads that this one waits for.
-        item = next_decode_item<kIsSmall>(a, item);
-        if (a.alone && item >= num_items) dependents_may_launch();
+        item = items.after(item);
+        if (a.alone && item >= items.count) dependents_may_launch();
         decode_finish<kHeadDim>(a, v, parts, stats, rows, out);
     }
     // Who waits for this kernel waits for the prefill items too.

@@ -32,8 +32,7 @@ struct NormArguments {
     bool one_plus;
 };
 
-/// A thread's columns: four at a time, kStep apart. The first kKept fours stay in registers between the two passes. At most 64
-/// registers, so that a block of the product that follows fits beside one of these.
+/// A thread's columns: four at a time, kStep apart. The first kKept fours stay in registers between the two passes.
 constexpr int kStep = kThreads * 4, kKept = 4;
 
 __global__ void __launch_bounds__(kThreads, 4) norm_rows_kernel(const NormArguments a) {
