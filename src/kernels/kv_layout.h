@@ -1,7 +1,8 @@
 // KvLayout: the only source of sizes and strides of the paged KV cache, for every device.
 // Per layer one buffer [block][K=0, V=1][kv_head][block_tokens][head_dim]; quantised types have a float16 scale sidecar
-// [block][K, V][kv_head][block_tokens]. A block id spans all layers. Block 0 is the dummy block: padding rows write there,
-// padded block tables point there, and no request ever owns it.
+// [block][K, V][kv_head][block_tokens]. The CPU device orders the same bytes of a layer in its own way (kernels/cpu/kv_place.h).
+// A block id spans all layers. Block 0 is the dummy block: padding rows write there, padded block tables point there, and no request
+// ever owns it.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ struct KvLayout {
     [[nodiscard]] size_t block_bytes() const {
         return (block_stride() + 2 * scale_block_stride()) * static_cast<size_t>(num_layers);
     }
-    /// Byte offset in a layer's buffer of (block, K or V, kv head, token in block).
+    /// Byte offset in a layer's buffer of (block, K or V, kv head, token in block); not on the CPU device.
     [[nodiscard]] size_t offset(int64_t block, int kv, int head, int token) const {
         return static_cast<size_t>(block) * block_stride() + static_cast<size_t>(kv) * kv_stride() +
                static_cast<size_t>(head) * head_stride() + static_cast<size_t>(token) * token_stride();

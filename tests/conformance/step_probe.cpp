@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "kernels/cpu/kv_place.h"
+
 namespace takt::conformance {
 namespace {
 
@@ -105,10 +107,19 @@ std::vector<int32_t> StepProbe::written_slots(Stream& stream) {
     std::vector<int32_t> written;
     const auto* bytes = read_back_.as<uint8_t>();
     for (int32_t slot = 0; slot < kBlocks * kBlockTokens; ++slot) {
+        const int32_t block = slot / kBlockTokens, token = slot % kBlockTokens;
+        const bool is_cpu = device_.caps().kind == DeviceKind::cpu;   // it orders the cache in its own way
+        const size_t element = dtype_bytes(kv_.type, 1);
+        const size_t begin = static_cast<size_t>(block) * kv_.head_stride();
+        const uint8_t* value = bytes + (is_cpu ? cpu::value_begin(kv_, 0) + begin + static_cast<size_t>(token) * kv_.token_stride()
+                                               : kv_.offset(block, 1, 0, token));
         bool touched = false;
-        for (int kv = 0; kv < 2; ++kv) {
-            const uint8_t* token = bytes + kv_.offset(slot / kBlockTokens, kv, 0, slot % kBlockTokens);
-            for (size_t i = 0; i < kv_.token_stride(); ++i) touched |= token[i] != kUntouched;
+        for (size_t i = 0; i < kv_.token_stride(); ++i) touched |= value[i] != kUntouched;
+        for (int32_t d = 0; d < kv_.head_dim; ++d) {
+            const size_t in_block = cpu::key_offset(kBlockTokens, kv_.head_dim, token, d) * element;
+            const uint8_t* key = bytes + (is_cpu ? cpu::key_begin(kv_, 0) + begin + in_block
+                                                 : kv_.offset(block, 0, 0, token) + static_cast<size_t>(d) * element);
+            for (size_t i = 0; i < element; ++i) touched |= key[i] != kUntouched;
         }
         if (touched) written.push_back(slot);
     }

@@ -5,6 +5,7 @@
 
 #include "catch.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/kv_place.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/machine.h"
 
@@ -38,8 +39,8 @@ TEST_CASE("attention: close to float64, and splitting the context changes no bit
     for (const KernelTable* k : paths()) {
         INFO(k->name);
         AttentionJob j;
-        j.layer = reinterpret_cast<const uint8_t*>(cache.data());
-        j.layer_v = j.layer + static_cast<size_t>(block_tokens * dims) * 4;
+        j.keys = reinterpret_cast<const uint8_t*>(cache.data());
+        j.values = j.keys + static_cast<size_t>(block_tokens * dims) * 4;
         j.block_stride = static_cast<size_t>(2 * block_tokens * dims) * 4;
         j.token_stride = static_cast<size_t>(dims) * 4;
         j.type = DType::f32;
@@ -73,8 +74,10 @@ TEST_CASE("attention: close to float64, and splitting the context changes no bit
             std::vector<double> p(static_cast<size_t>(context));
             double total = 0;
             auto at = [&](int t, int kv, int d) {
-                const int block = table[static_cast<size_t>(t / block_tokens)];
-                return static_cast<double>(cache[static_cast<size_t>(((block * 2 + kv) * block_tokens + t % block_tokens) * dims + d)]);
+                const auto block = static_cast<size_t>(table[static_cast<size_t>(t / block_tokens)] * 2 + kv) * block_tokens * dims;
+                const int token = t % block_tokens;
+                const size_t in_block = kv == 0 ? key_offset(block_tokens, dims, token, d) : static_cast<size_t>(token * dims + d);
+                return static_cast<double>(cache[block + in_block]);
             };
             for (int t = 0; t < context; ++t) {
                 double s = 0;
@@ -87,6 +90,74 @@ TEST_CASE("attention: close to float64, and splitting the context changes no bit
                 for (int t = 0; t < context; ++t) v += p[static_cast<size_t>(t)] / total * at(t, 1, d);
                 CHECK(static_cast<double>(whole[static_cast<size_t>(h * dims + d)]) == Approx(v).margin(2e-5));
             }
+        }
+    }
+}
+
+TEST_CASE("a token's key goes to where the panels hold it, in blocks of every size") {
+    for (const int block_tokens : {8, 16, 32, 64}) {
+        constexpr int dims = 32;
+        std::vector<uint16_t> head(static_cast<size_t>(block_tokens) * dims, 0xffff);
+        for (int token = block_tokens - 1; token >= 0; --token) {
+            uint16_t key[dims];
+            for (int d = 0; d < dims; ++d) key[d] = static_cast<uint16_t>(token * dims + d);
+            place_key(key, block_tokens, dims, token, reinterpret_cast<uint8_t*>(head.data()));
+        }
+        const int width = std::min(block_tokens, 16);   // a panel: [dimension][width]
+        for (int token = 0; token < block_tokens; ++token) {
+            for (int d = 0; d < dims; ++d) {
+                const int at = token / width * width * dims + d * width + token % width;
+                CHECK(head[static_cast<size_t>(at)] == token * dims + d);
+            }
+        }
+    }
+}
+
+TEST_CASE("attention: the bits do not depend on the size of the blocks, nor on what lies behind the context") {
+    const int dims = 64, heads = 3, context = 203;
+    std::mt19937 random(11);
+    std::vector<uint16_t> keys(256 * dims), values(keys.size());
+    for (auto& v : keys) v = f32_to_f16(std::normal_distribution<float>()(random));
+    for (auto& v : values) v = f32_to_f16(std::normal_distribution<float>()(random));
+    std::vector<float> q(heads * dims);
+    for (float& v : q) v = std::normal_distribution<float>()(random);
+    for (const KernelTable* k : paths()) {
+        INFO(k->name);
+        std::vector<float> first;
+        for (const int block_tokens : {8, 16, 32, 64}) {
+            const int blocks = 256 / block_tokens;
+            const auto half = static_cast<size_t>(block_tokens) * dims;
+            std::vector<uint16_t> cache(static_cast<size_t>(blocks) * 2 * half, 0x7e00);   // NaN where nothing was written
+            std::vector<int32_t> table;
+            for (int b = 0; b < blocks; ++b) table.push_back(blocks - 1 - b);
+            for (int t = 0; t < context; ++t) {
+                uint16_t* block = cache.data() + static_cast<size_t>(table[static_cast<size_t>(t / block_tokens)]) * 2 * half;
+                const int token = t % block_tokens;
+                place_key(&keys[static_cast<size_t>(t * dims)], block_tokens, dims, token, reinterpret_cast<uint8_t*>(block));
+                std::memcpy(block + half + static_cast<size_t>(token * dims), &values[static_cast<size_t>(t * dims)], 2 * dims);
+            }
+            AttentionJob j;
+            j.keys = reinterpret_cast<const uint8_t*>(cache.data());
+            j.values = j.keys + half * 2;
+            j.block_stride = half * 4;
+            j.token_stride = 2 * dims;
+            j.type = DType::f16;
+            j.table = table.data();
+            j.block_tokens = block_tokens;
+            j.head_dim = dims;
+            j.num_heads = heads;
+            j.q = q.data();
+            j.num_rows = 1;
+            j.first_position = context - 1;
+            j.kv_end = context;
+            j.scale = 0.125f;
+            std::vector<float> scratch(attention_scratch_floats(heads, dims)), out(q.size(), std::nanf(""));
+            j.scratch = scratch.data();
+            j.out = out.data();
+            k->attention(j);
+            CHECK(std::isfinite(out[0]));
+            if (first.empty()) first = out;
+            CHECK(std::memcmp(first.data(), out.data(), out.size() * sizeof(float)) == 0);
         }
     }
 }
@@ -119,8 +190,8 @@ TEST_CASE("attention of a row has the same bits alone and among other rows, for 
         for (const KernelTable* k : paths()) {
             INFO(k->name);
             AttentionJob j;
-            j.layer = cache.data();
-            j.layer_v = cache.data() + block_values / 2 * bytes;
+            j.keys = cache.data();
+            j.values = cache.data() + block_values / 2 * bytes;
             j.block_stride = block_values * bytes;
             j.token_stride = static_cast<size_t>(s.dims) * bytes;
             j.type = s.type;

@@ -2,7 +2,7 @@
 // The arithmetic of a query is a function of its own position and the cache alone: not of the rows beside it, nor of the split.
 #pragma once
 
-#include "kernels/cpu/kernel_math.h"
+#include "kernels/cpu/kernel_attention_tile.h"
 
 namespace takt::cpu {
 namespace {
@@ -43,228 +43,6 @@ void write_head(const SoftmaxState& s, int head_dim, float* out) {
     for (int d = 0; d < head_dim; d += 16) store(out + d, load(s.acc + d) * inverse);
 }
 
-/// Where the rows of a tile and of the next one lie, relative to a layer's K or V. Without a division a row: they cost as much as
-/// the products.
-struct TileRows {
-    size_t offset[2 * kTilePositions];
-    int count;   // up to the job's end
-    TileRows(const AttentionJob& j, int tile) : count(j.kv_end - tile < 2 * kTilePositions ? j.kv_end - tile : 2 * kTilePositions) {
-        const int32_t* block = j.table + tile / j.block_tokens;
-        int token = tile % j.block_tokens;
-        for (int t = 0; t < count; ++t) {
-            offset[t] = static_cast<size_t>(*block) * j.block_stride + j.head_offset + static_cast<size_t>(token) * j.token_stride;
-            if (++token == j.block_tokens) {
-                token = 0;
-                ++block;
-            }
-        }
-    }
-};
-
-TAKT_LANES Lanes load_kv(DType type, const uint8_t* row, int d) {
-    if (type == DType::f16) return load_f16(row + 2 * d);
-    if (type == DType::bf16) return load_bf16(row + 2 * d);
-    return load(reinterpret_cast<const float*>(row) + d);
-}
-
-/// Fetches row t of the next tile: blocks lie anywhere, so the hardware does not foresee them. A row at a time between the loads of
-/// this tile, so that the misses neither block those nor come late (into L2: two times faster than into L1).
-TAKT_LANES void prefetch_next(const AttentionJob& j, const TileRows& rows, const uint8_t* layer, int t) {
-    if (t + kTilePositions >= rows.count) return;
-    const uint8_t* row = layer + rows.offset[t + kTilePositions];
-    for (size_t i = 0; i < j.token_stride; i += 64) prefetch(row + i);
-}
-
-/// V of the tile's first `count` positions as float32 rows.
-void load_values(const AttentionJob& j, const TileRows& rows, int count, float* out) {
-    for (int t = 0; t < count; ++t) {
-        prefetch_next(j, rows, j.layer_v, t);
-        const uint8_t* row = j.layer_v + rows.offset[t];
-        for (int d = 0; d < j.head_dim; d += 16) store(out + t * j.head_dim + d, load_kv(j.type, row, d));
-    }
-}
-
-/// 16 dimensions from `d` on of the tile's positions [t, t + 16), a dimension a vector. Positions from `count` on are zeros.
-TAKT_LANES void load_key_columns(const AttentionJob& j, const TileRows& rows, int count, int t, int d, Lanes* columns) {
-    Lanes block[16];
-    if (t + 16 <= count) {
-        repeat<16>([&](auto i) TAKT_INLINE { block[i] = load_kv(j.type, j.layer + rows.offset[t + i], d); });
-    } else {
-        repeat<16>([&](auto i) TAKT_INLINE {
-            block[i] = t + i < count ? load_kv(j.type, j.layer + rows.offset[t + i], d) : zero();
-        });
-    }
-    transpose(block, columns);
-}
-
-/// K of the tile's first `count` positions as float32, transposed: out[dimension][64]. The others are zeros.
-void load_keys(const AttentionJob& j, const TileRows& rows, int count, float* out) {
-    for (int t = 0; t < kTilePositions; t += 16) {
-        for (int i = 0; i < 16; ++i) prefetch_next(j, rows, j.layer, t + i);
-        for (int d = 0; d < j.head_dim; d += 16) {
-            Lanes columns[16];
-            load_key_columns(j, rows, count, t, d, columns);
-            repeat<16>([&](auto i) TAKT_INLINE { store(out + (d + i) * kTilePositions + t, columns[i]); });
-        }
-    }
-}
-
-/// scores[i][0..64) = q[i] . keys, each a chain of FMAs over the dimensions: the same however many queries go together.
-template <int kQueries>
-void score_queries(const float* const* q, const float* keys, int dims, float* const* scores) {
-    for (int first = 0; first < 4; first += kScoreVectors) {
-        Lanes s[kQueries][kScoreVectors];
-        repeat<kQueries>([&](auto i) TAKT_INLINE { repeat<kScoreVectors>([&](auto v) TAKT_INLINE { s[i][v] = zero(); }); });
-        for (int d = 0; d < dims; ++d) {
-            const float* row = keys + d * kTilePositions + first * 16;
-            Lanes k[kScoreVectors];
-            repeat<kScoreVectors>([&](auto v) TAKT_INLINE { k[v] = load(row + v * 16); });
-            repeat<kQueries>([&](auto i) TAKT_INLINE {
-                const Lanes x = broadcast(q[i][d]);
-                repeat<kScoreVectors>([&](auto v) TAKT_INLINE { s[i][v] = fma(x, k[v], s[i][v]); });
-            });
-        }
-        repeat<kQueries>([&](auto i) TAKT_INLINE {
-            repeat<kScoreVectors>([&](auto v) TAKT_INLINE { store(scores[i] + (first + v) * 16, s[i][v]); });
-        });
-    }
-}
-
-/// Scores of one tile to weights, in place; [low, high) are the positions that the query sees, relative to the tile. Returns the
-/// factor on what the state has gathered.
-float soften(const AttentionJob& j, int low, int high, const SoftmaxState& state, float* scores) {
-    const Lanes hidden = broadcast(-std::numeric_limits<float>::infinity());
-    Lanes s[4];
-    Lanes largest = hidden;
-    repeat<4>([&](auto v) TAKT_INLINE {
-        constexpr int i = decltype(v)::value * 16;
-        s[v] = load(scores + i) * broadcast(j.scale);
-        if (j.soft_cap > 0.0f) s[v] = cap_lanes(s[v], j.soft_cap);
-        const int from = low > i ? (low - i < 16 ? low - i : 16) : 0;
-        const int to = high > i ? (high - i < 16 ? high - i : 16) : 0;
-        if (from > 0 || to < 16) s[v] = from < to ? select_range(s[v], hidden, from, to) : hidden;
-        largest = max(largest, s[v]);
-    });
-    const float tile_max = reduce_max(largest);
-    const float new_max = *state.max > tile_max ? *state.max : tile_max;
-    const float correction = *state.sum == 0.0f ? 0.0f : exp_one(*state.max - new_max);
-    Lanes sum = zero();
-    repeat<4>([&](auto v) TAKT_INLINE {
-        const Lanes p = exp_lanes(s[v] - broadcast(new_max));
-        sum = sum + p;
-        store(scores + decltype(v)::value * 16, p);
-    });
-    *state.sum = *state.sum * correction + reduce_add(sum);
-    *state.max = new_max;
-    return correction;
-}
-
-/// A query that sees part of the tile.
-struct TileQuery {
-    const float* q;
-    float* scores;
-    float* acc;
-    float correction;
-};
-
-/// acc = acc * correction + weights x values for kQueries queries and kLanes x 16 dimensions from `d` on. row(t, d) gives the address
-/// of a position's values, read(row, i) 16 of them. Weights outside a query's range are 0.
-template <int kQueries, int kLanes, class Row, class Read>
-TAKT_LANES void weigh_values(const TileQuery* queries, int d, const Row& row, const Read& read, int low, int high) {
-    Lanes a[kQueries][kLanes];
-    repeat<kQueries>([&](auto i) TAKT_INLINE {
-        const Lanes correction = broadcast(queries[i].correction);
-        repeat<kLanes>([&](auto l) TAKT_INLINE { a[i][l] = load(queries[i].acc + d + l * 16) * correction; });
-    });
-    const float* weights[kQueries];
-    repeat<kQueries>([&](auto i) TAKT_INLINE { weights[i] = queries[i].scores; });
-    for (int t = low; t < high; ++t) {
-        const auto* from = row(t, d);
-        Lanes v[kLanes];
-        repeat<kLanes>([&](auto l) TAKT_INLINE { v[l] = read(from, l * 16); });
-        repeat<kQueries>([&](auto i) TAKT_INLINE {
-            const Lanes p = broadcast(weights[i][t]);
-            repeat<kLanes>([&](auto l) TAKT_INLINE { a[i][l] = fma(p, v[l], a[i][l]); });
-        });
-    }
-    repeat<kQueries>([&](auto i) TAKT_INLINE {
-        repeat<kLanes>([&](auto l) TAKT_INLINE { store(queries[i].acc + d + l * 16, a[i][l]); });
-    });
-}
-
-template <int kQueries>
-void score_some(const TileQuery* queries, const float* keys, int dims) {
-    const float* q[kQueries];
-    float* scores[kQueries];
-    for (int i = 0; i < kQueries; ++i) {
-        q[i] = queries[i].q;
-        scores[i] = queries[i].scores;
-    }
-    score_queries<kQueries>(q, keys, dims, scores);
-}
-
-/// The same scores straight from the cache, where no other queries share the transposed keys.
-template <int kQueries>
-void score_few(const AttentionJob& j, const TileRows& rows, int count, const TileQuery* queries) {
-    for (int t = 0; t < kTilePositions; t += 16) {
-        Lanes s[kQueries];
-        repeat<kQueries>([&](auto i) TAKT_INLINE { s[i] = zero(); });
-        for (int i = 0; i < 16; ++i) prefetch_next(j, rows, j.layer, t + i);
-        for (int d = 0; d < (t < count ? j.head_dim : 0); d += 16) {
-            Lanes columns[16];
-            load_key_columns(j, rows, count, t, d, columns);
-            repeat<16>([&](auto c) TAKT_INLINE {
-                repeat<kQueries>([&](auto i) TAKT_INLINE { s[i] = fma(broadcast(queries[i].q[d + c]), columns[c], s[i]); });
-            });
-        }
-        repeat<kQueries>([&](auto i) TAKT_INLINE { store(queries[i].scores + t, s[i]); });
-    }
-}
-
-template <int kQueries>
-void weigh_some(const TileQuery* queries, const float* values, int dims, int low, int high) {
-    const auto row = [&](int t, int d) { return values + t * dims + d; };
-    const auto read = [](const float* p, int d) { return load(p + d); };
-    int d = 0;
-    for (; d + kValueLanes * 16 <= dims; d += kValueLanes * 16) {
-        weigh_values<kQueries, kValueLanes>(queries, d, row, read, low, high);
-    }
-    for (; d < dims; d += 16) weigh_values<kQueries, 1>(queries, d, row, read, low, high);
-}
-
-/// The same straight from the cache.
-template <int kQueries>
-void weigh_few(const AttentionJob& j, const TileRows& rows, const TileQuery* queries, int low, int high) {
-    for (int t = 0; t < kTilePositions; ++t) prefetch_next(j, rows, j.layer_v, t);
-    const auto row = [&](int t, int d) { return j.layer_v + rows.offset[t] + static_cast<size_t>(d) * dtype_bytes(j.type, 1); };
-    const auto weigh = [&](const auto& read) TAKT_INLINE {
-        int d = 0;
-        for (; d + kValueLanes * 16 <= j.head_dim; d += kValueLanes * 16) {
-            weigh_values<kQueries, kValueLanes>(queries, d, row, read, low, high);
-        }
-        for (; d < j.head_dim; d += 16) weigh_values<kQueries, 1>(queries, d, row, read, low, high);
-    };
-    if (j.type == DType::f16) return weigh([](const uint8_t* p, int d) { return load_f16(p + 2 * d); });
-    if (j.type == DType::bf16) return weigh([](const uint8_t* p, int d) { return load_bf16(p + 2 * d); });
-    weigh([](const uint8_t* p, int d) { return load(reinterpret_cast<const float*>(p) + d); });
-}
-
-/// body(integral_constant queries at once, first query) over `count` queries.
-template <class F>
-void in_batches(int count, F body) {
-    int i = 0;
-    for (; i + kQueriesPerPass <= count; i += kQueriesPerPass) body(std::integral_constant<int, kQueriesPerPass>{}, i);
-    if constexpr (kQueriesPerPass > 3) {
-        if (count - i == 3) return body(std::integral_constant<int, 3>{}, i);
-    }
-    if constexpr (kQueriesPerPass > 2) {
-        if (count - i == 2) return body(std::integral_constant<int, 2>{}, i);
-    }
-    if constexpr (kQueriesPerPass > 1) {
-        if (count - i == 1) return body(std::integral_constant<int, 1>{}, i);
-    }
-}
-
 /// The parts of a job's scratch, see attention_scratch_floats().
 struct AttentionScratch {
     size_t state_floats;
@@ -281,46 +59,155 @@ struct AttentionScratch {
     [[nodiscard]] SoftmaxState total(int n, int dims) const { return {totals + static_cast<size_t>(n) * state_floats, dims}; }
 };
 
-/// All queries of the job over the tile that begins at position `tile`.
-void attend_tile(const AttentionJob& j, int tile, const AttentionScratch& scratch) {
+/// The panels of K as they lie in the cache; those of two blocks of 8 positions are joined in `joined`.
+TileKeys tile_keys(const AttentionJob& j, const TilePlace& place, const TilePlace& next, const uint8_t* next_keys, uint8_t* joined) {
+    TileKeys keys;
+    const int per_panel = kPanelPositions >> place.shift;   // runs
+    keys.num_panels = (place.num_runs + per_panel - 1) / per_panel;
+    const auto half = static_cast<size_t>(8) * (j.token_stride / static_cast<size_t>(j.head_dim));   // bytes of 8 positions
+    const size_t panel_bytes = j.token_stride * kPanelPositions;
+    for (int p = 0; p < kTilePanels; ++p) {
+        keys.panels[p] = j.keys + place.at(p);
+        keys.next[p] = next_keys + next.at(p * per_panel);
+        if (per_panel == 1 || p >= keys.num_panels) continue;
+        uint8_t* to = joined + static_cast<size_t>(p) * panel_bytes;
+        const uint8_t* first = j.keys + place.at(2 * p);
+        const uint8_t* second = j.keys + place.at(2 * p + 1);
+        for (size_t d = 0; d < static_cast<size_t>(j.head_dim); ++d) {
+            std::memcpy(to + d * 2 * half, first + d * half, half);
+            std::memcpy(to + d * 2 * half + half, second + d * half, half);
+        }
+        keys.panels[p] = to;
+    }
+    return keys;
+}
+
+TileValues tile_values(const AttentionJob& j, const TilePlace& place, const TilePlace& next, const uint8_t* next_values) {
+    TileValues values;
+    values.shift = place.shift;
+    values.stride = j.token_stride;
+    for (int r = 0; r < kTilePositions >> place.shift; ++r) {
+        values.runs[r] = j.values + place.at(r);
+        values.next[r] = next_values + next.at(r);
+    }
+    return values;
+}
+
+/// The same K as float32 panels, where many queries share them.
+TileKeys expand_keys(const AttentionJob& j, const TileKeys& keys, float* out) {
+    TileKeys expanded;
+    expanded.num_panels = keys.num_panels;
+    const int num_vectors = j.head_dim;
+    with_reader(j.type, [&](auto reader) TAKT_INLINE {
+        using Reader = decltype(reader);
+        constexpr size_t row_bytes = size_t{kPanelPositions} * Reader::kBytes;
+        for (int p = 0; p < keys.num_panels; ++p) {
+            float* to = out + p * kPanelPositions * num_vectors;
+            for (int d = 0; d < num_vectors; ++d) {
+                prefetch(keys.next[p] + static_cast<size_t>(d) * row_bytes);
+                store(to + d * kPanelPositions, Reader::read(keys.panels[p] + static_cast<size_t>(d) * row_bytes));
+            }
+        }
+    });
+    for (int p = 0; p < kTilePanels; ++p) {
+        expanded.panels[p] = expanded.next[p] = reinterpret_cast<const uint8_t*>(out + p * kPanelPositions * num_vectors);
+    }
+    return expanded;
+}
+
+/// The same V of the positions [low, high) as float32 rows.
+TileValues expand_values(const AttentionJob& j, const TileValues& values, int low, int high, float* out) {
+    with_reader(j.type, [&](auto reader) TAKT_INLINE {
+        using Reader = decltype(reader);
+        for (int t = low; t < high; ++t) {
+            const int r = t >> values.shift;
+            const size_t skipped = static_cast<size_t>(t - (r << values.shift)) * values.stride;
+            for (size_t i = 0; i < values.stride; i += 64) prefetch(values.next[r] + skipped + i);
+            for (int d = 0; d < j.head_dim; d += 16) {
+                store(out + t * j.head_dim + d, Reader::read(values.runs[r] + skipped + static_cast<size_t>(d) * Reader::kBytes));
+            }
+        }
+    });
+    TileValues expanded;
+    expanded.shift = 6;
+    expanded.stride = static_cast<size_t>(j.head_dim) * sizeof(float);
+    expanded.runs[0] = expanded.next[0] = reinterpret_cast<const uint8_t*>(out);
+    return expanded;
+}
+
+/// The queries of the job that see part of the tile.
+int seen_queries(const AttentionJob& j, int tile, const AttentionScratch& scratch, TileQuery* queries) {
     const int dims = j.head_dim;
     const int count = j.kv_end - tile < kTilePositions ? j.kv_end - tile : kTilePositions;
-    TileQuery queries[kMaxJobQueries];
-    struct Range {
-        int low, high, query;
-    } ranges[kMaxJobQueries];
     int num_seen = 0;
-    int lowest = kTilePositions, highest = 0;
-    for (int n = 0; n < j.num_rows * j.num_heads; ++n) {
-        const int position = j.first_position + n / j.num_heads;
+    for (int row = 0; row < j.num_rows; ++row) {
+        const int position = j.first_position + row;
         const int high = position + 1 - tile < count ? position + 1 - tile : count;
         const int first = j.window > 0 ? position - j.window + 1 - tile : 0;
         const int low = first > 0 ? first : 0;
         if (low >= high) continue;
-        lowest = low < lowest ? low : lowest;
-        highest = high > highest ? high : highest;
-        const auto head = static_cast<size_t>(n % j.num_heads) * static_cast<size_t>(dims);
-        const float* q = j.q + static_cast<size_t>(n / j.num_heads) * j.q_stride + head;
-        queries[num_seen] = {q, scratch.scores + n * kTilePositions, scratch.chunk(n, dims).acc, 0.0f};
-        ranges[num_seen++] = {low, high, n};
+        const float* q = j.q + static_cast<size_t>(row) * j.q_stride;
+        for (int n = row * j.num_heads; n < (row + 1) * j.num_heads; ++n, q += dims) {
+            const SoftmaxState state = scratch.chunk(n, dims);
+            queries[num_seen++] = {q, scratch.scores + n * kTilePositions, state.acc, state.max, state.sum, 0.0f, low, high};
+        }
     }
+    return num_seen;
+}
+
+/// The tile that is fetched while `tile` is worked on: the job's next, the first of the thread's next job, or nothing new.
+struct NextTile {
+    const AttentionJob& job;
+    TilePlace place;
+    static bool goes_on(const AttentionJob& j, int tile) { return tile + kTilePositions < j.kv_end; }
+    static int begin(const AttentionJob& j, int tile) {
+        if (goes_on(j, tile)) return tile + kTilePositions;
+        return j.next == nullptr ? tile : j.next->kv_begin / kTilePositions * kTilePositions;
+    }
+    NextTile(const AttentionJob& j, int tile)
+        : job(goes_on(j, tile) || j.next == nullptr ? j : *j.next), place(job, begin(j, tile)) {}
+};
+
+/// The queries over a tile's K, then over its V.
+template <class Reader, bool kFetch>
+void score_queries(TileQuery* queries, int count, const TileKeys& keys, int dims) {
+    in_batches(count, [&](auto batch, int i) { score_tile<decltype(batch)::value, Reader, kFetch>(queries + i, keys, dims); });
+}
+template <class Reader, bool kFetch>
+void weigh_queries(const TileQuery* queries, int count, const TileValues& values, int dims, int low, int high) {
+    in_batches(count, [&](auto batch, int i) {
+        weigh_tile<decltype(batch)::value, Reader, kFetch>(queries + i, values, dims, low, high);
+    });
+}
+
+/// All queries of the job over the tile that begins at position `tile`.
+void attend_tile(const AttentionJob& j, int tile, const AttentionScratch& scratch) {
+    TileQuery queries[kMaxJobQueries];
+    const int num_seen = seen_queries(j, tile, scratch, queries);
     if (num_seen == 0) return;
-    const TileRows rows(j, tile);
-    const bool few = num_seen <= kQueriesPerPass;
-    if (!few) load_keys(j, rows, count, scratch.keys);
-    in_batches(num_seen, [&](auto batch, int i) {
-        constexpr int n = decltype(batch)::value;
-        few ? score_few<n>(j, rows, count, queries + i) : score_some<n>(queries + i, scratch.keys, dims);
-    });
+    int low = kTilePositions, high = 0;
     for (int i = 0; i < num_seen; ++i) {
-        const Range& r = ranges[i];
-        queries[i].correction = soften(j, r.low, r.high, scratch.chunk(r.query, dims), queries[i].scores);
+        low = queries[i].low < low ? queries[i].low : low;
+        high = queries[i].high > high ? queries[i].high : high;
     }
-    if (!few) load_values(j, rows, count, scratch.values);
-    in_batches(num_seen, [&](auto batch, int i) {
-        constexpr int n = decltype(batch)::value;
-        few ? weigh_few<n>(j, rows, queries + i, lowest, highest) : weigh_some<n>(queries + i, scratch.values, dims, lowest, highest);
-    });
+    const TilePlace place(j, tile);
+    const NextTile next(j, tile);
+    const bool few = num_seen <= kQueriesPerPass;
+    float* joined = few ? scratch.keys : scratch.values;
+    const TileKeys keys = tile_keys(j, place, next.place, next.job.keys, reinterpret_cast<uint8_t*>(joined));
+    const TileValues values = tile_values(j, place, next.place, next.job.values);
+    if (few) {
+        with_reader(j.type, [&](auto reader) { score_queries<decltype(reader), true>(queries, num_seen, keys, j.head_dim); });
+    } else {
+        score_queries<FloatReader, false>(queries, num_seen, expand_keys(j, keys, scratch.keys), j.head_dim);
+    }
+    for (int i = 0; i < num_seen; i += 16) soften(j, queries + i, num_seen - i < 16 ? num_seen - i : 16);
+    if (few) {
+        with_reader(j.type, [&](auto reader) { weigh_queries<decltype(reader), true>(queries, num_seen, values, j.head_dim, low, high); });
+    } else {
+        const TileValues expanded = expand_values(j, values, low, high, scratch.values);
+        weigh_queries<FloatReader, false>(queries, num_seen, expanded, j.head_dim, low, high);
+    }
 }
 
 void attention(const AttentionJob& j) {

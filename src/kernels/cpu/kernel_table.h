@@ -45,9 +45,9 @@ struct PackedGroup {
 
 /// A work item of attention: the query heads of one KV head for some rows of one sequence.
 struct AttentionJob {
-    const uint8_t* layer = nullptr;      // KV layer
-    const uint8_t* layer_v = nullptr;    // the same, at V
-    size_t block_stride = 0, head_offset = 0, token_stride = 0;   // bytes
+    const uint8_t* keys = nullptr;       // of the head: [block][panel][dimension][16 positions], see kv_place.h
+    const uint8_t* values = nullptr;     // of the head: [block][position][dimension]
+    size_t block_stride = 0, token_stride = 0;   // bytes; a position's share of K is as large as its V
     DType type = DType::f16;
     const int32_t* table = nullptr;      // block ids of the sequence
     int block_tokens = 16;
@@ -65,6 +65,7 @@ struct AttentionJob {
     float* out = nullptr;
     size_t out_stride = 0;
     float* scratch = nullptr;            // attention_scratch_floats()
+    const AttentionJob* next = nullptr;  // what the same thread does after this, of the same shape: its first tile is fetched
 };
 
 struct KernelTable {

@@ -111,35 +111,6 @@ TAKT_LANES float reduce_max(Lanes v) {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 
-TAKT_LANES void transpose_8x8(const __m256* r, __m256* out) {
-    __m256 t[8];
-    for (int i = 0; i < 8; i += 4) {
-        const __m256 p = _mm256_unpacklo_ps(r[i], r[i + 1]), q = _mm256_unpackhi_ps(r[i], r[i + 1]);
-        const __m256 u = _mm256_unpacklo_ps(r[i + 2], r[i + 3]), v = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
-        t[i] = _mm256_shuffle_ps(p, u, 0x44);
-        t[i + 1] = _mm256_shuffle_ps(p, u, 0xee);
-        t[i + 2] = _mm256_shuffle_ps(q, v, 0x44);
-        t[i + 3] = _mm256_shuffle_ps(q, v, 0xee);
-    }
-    for (int i = 0; i < 4; ++i) {
-        out[i] = _mm256_permute2f128_ps(t[i], t[4 + i], 0x20);
-        out[4 + i] = _mm256_permute2f128_ps(t[i], t[4 + i], 0x31);
-    }
-}
-/// columns[i][k] = rows[k][i] for 16 x 16 floats.
-TAKT_LANES void transpose(const Lanes* rows, Lanes* columns) {
-    for (int k = 0; k < 16; k += 8) {
-        __m256 low[8], high[8], out[16];
-        for (int i = 0; i < 8; ++i) {
-            low[i] = rows[k + i].a;
-            high[i] = rows[k + i].b;
-        }
-        transpose_8x8(low, out);
-        transpose_8x8(high, out + 8);
-        for (int i = 0; i < 16; ++i) (k == 0 ? columns[i].a : columns[i].b) = out[i];
-    }
-}
-
 TAKT_LANES __m128i load_half(const void* p, int index) {
     return _mm_loadu_si128(static_cast<const __m128i*>(p) + index);
 }

@@ -78,31 +78,6 @@ TAKT_LANES float reduce_max(Lanes a) {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 
-/// columns[i][k] = rows[k][i] for 16 x 16 floats.
-TAKT_LANES void transpose(const Lanes* rows, Lanes* columns) {
-    __m512 a[16], b[16];
-    for (int i = 0; i < 16; i += 4) {   // 4 x 4 inside each 128-bit part
-        const __m512 p = _mm512_unpacklo_ps(rows[i].v, rows[i + 1].v), q = _mm512_unpackhi_ps(rows[i].v, rows[i + 1].v);
-        const __m512 r = _mm512_unpacklo_ps(rows[i + 2].v, rows[i + 3].v), s = _mm512_unpackhi_ps(rows[i + 2].v, rows[i + 3].v);
-        a[i] = _mm512_shuffle_ps(p, r, 0x44);
-        a[i + 1] = _mm512_shuffle_ps(p, r, 0xee);
-        a[i + 2] = _mm512_shuffle_ps(q, s, 0x44);
-        a[i + 3] = _mm512_shuffle_ps(q, s, 0xee);
-    }
-    for (int i = 0; i < 4; ++i) {   // then the parts
-        b[i] = _mm512_shuffle_f32x4(a[i], a[4 + i], 0x44);
-        b[4 + i] = _mm512_shuffle_f32x4(a[i], a[4 + i], 0xee);
-        b[8 + i] = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0x44);
-        b[12 + i] = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0xee);
-    }
-    for (int i = 0; i < 4; ++i) {
-        columns[i].v = _mm512_shuffle_f32x4(b[i], b[8 + i], 0x88);
-        columns[4 + i].v = _mm512_shuffle_f32x4(b[i], b[8 + i], 0xdd);
-        columns[8 + i].v = _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0x88);
-        columns[12 + i].v = _mm512_shuffle_f32x4(b[4 + i], b[12 + i], 0xdd);
-    }
-}
-
 TAKT_LANES Lanes load_f16(const void* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
 }

@@ -122,13 +122,6 @@ TAKT_LANES void load_nibbles(const void* p, Lanes& low, Lanes& high) {
     high = map([&](int i) { return static_cast<float>(q[i] >> 4); });
 }
 
-/// columns[i][k] = rows[k][i] for 16 x 16 floats.
-TAKT_LANES void transpose(const Lanes* rows, Lanes* columns) {
-    for (int i = 0; i < 16; i++) {
-        for (int k = 0; k < 16; k++) columns[i].v[k] = rows[k].v[i];
-    }
-}
-
 TAKT_LANES Ints load_ints(const void* p) {
     Ints r;
     __builtin_memcpy(&r, p, sizeof r);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/kv_place.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/stream.h"
 
@@ -26,10 +27,9 @@ AttentionJob job_of(const AttentionParams& p, const AttentionWork& w) {
     const int group = p.num_heads / p.kv.num_kv_heads;
     const int dims = p.kv.head_dim;
     AttentionJob j;
-    j.layer = static_cast<const uint8_t*>(p.kv_layer);
-    j.layer_v = j.layer + p.kv.kv_stride();
-    j.block_stride = p.kv.block_stride();
-    j.head_offset = p.kv.head_stride() * static_cast<size_t>(w.kv_head);
+    j.keys = static_cast<const uint8_t*>(p.kv_layer) + key_begin(p.kv, w.kv_head);
+    j.values = static_cast<const uint8_t*>(p.kv_layer) + value_begin(p.kv, w.kv_head);
+    j.block_stride = p.kv.head_stride();
     j.token_stride = p.kv.token_stride();
     j.type = p.kv.type;
     j.table = p.in.block_ids + segment.table_begin;
@@ -53,19 +53,36 @@ AttentionJob job_of(const AttentionParams& p, const AttentionWork& w) {
     return j;
 }
 
-/// Whether this thread takes the item: the list is cut into stretches of equal cost, and an item goes where its middle lies.
-bool is_mine(const TaskContext& context, int64_t cost_before, int64_t cost, int64_t total) {
-    const int64_t middle = cost_before + cost / 2;
-    return total == 0 || middle * context.num_threads / total == context.thread;
-}
-
 int64_t cost_of(const AttentionWork& w) { return int64_t{w.num_rows} * (w.kv_end - w.kv_begin) + 64; }
 
-bool are_same_rows(const AttentionWork& a, const AttentionWork& b) {
-    return a.segment == b.segment && a.kv_head == b.kv_head && a.row_begin == b.row_begin;
+/// The list is cut into stretches of equal cost, one a thread: an item goes where its middle lies.
+class Dealer {
+public:
+    Dealer(const TaskContext& context, const AttentionParams& p) : num_threads_(context.num_threads) {
+        for (int32_t i = 0; i < p.in.header->num_work; ++i) total_ += cost_of(p.in.work[i]);
+    }
+    /// The thread of the next item; items in their order.
+    int thread_of(const AttentionWork& w) {
+        const int64_t cost = cost_of(w);
+        const int64_t middle = before_ + cost / 2;
+        before_ += cost;
+        return static_cast<int>(middle * num_threads_ / total_);
+    }
+
+private:
+    int64_t num_threads_, total_ = 0, before_ = 0;
+};
+
+/// What the sum of weights of a row's first partial result says where one thread had all its chunks and wrote the output itself.
+constexpr float kWhole = -1.0f;
+
+void mark_partial(const AttentionParams& p, const AttentionWork& w, float sum) {
+    const auto group = static_cast<size_t>(p.num_heads / p.kv.num_kv_heads);
+    float* partial = static_cast<float*>(p.partials) + static_cast<size_t>(w.partial) * group * partial_stride(p.kv);
+    for (size_t h = 0; h < group; ++h) partial[h * partial_stride(p.kv) + static_cast<size_t>(p.kv.head_dim) + 1] = sum;
 }
 
-/// Partial results of this thread's share of split rows into their outputs: the items of the same rows and head stand together.
+/// Partial results of this thread's share of split rows into their outputs: the items of one (segment, head) stand together.
 void fold_partials(TaskContext& context, const AttentionParams& p, const KernelTable& kernels) {
     const int group = p.num_heads / p.kv.num_kv_heads;
     const size_t stride = static_cast<size_t>(group) * partial_stride(p.kv);
@@ -74,19 +91,69 @@ void fold_partials(TaskContext& context, const AttentionParams& p, const KernelT
     for (int32_t i = 0; i < num_work;) {
         const AttentionWork& w = p.in.work[i];
         int32_t end = i + 1;
-        while (end < num_work && are_same_rows(p.in.work[end], w)) ++end;
-        if (w.partial >= 0) {
-            for (int q = 0; q < w.num_rows * group; ++q) {
+        while (end < num_work && p.in.work[end].segment == w.segment && p.in.work[end].kv_head == w.kv_head) ++end;
+        const AttentionJob j = job_of(p, w);
+        if (w.partial >= 0 && j.partial[p.kv.head_dim + 1] != kWhole) {
+            for (int h = 0; h < group; ++h) {
                 if (turn++ % context.num_threads != context.thread) continue;
-                const AttentionJob j = job_of(p, w);
-                const size_t out = static_cast<size_t>(q / group) * j.out_stride + static_cast<size_t>(q % group * p.kv.head_dim);
-                kernels.merge(j.partial + static_cast<size_t>(q) * partial_stride(p.kv), stride * static_cast<size_t>(w.num_rows), end - i,
-                              p.kv.head_dim, j.out + out);
+                kernels.merge(j.partial + static_cast<size_t>(h) * partial_stride(p.kv), stride, end - i, p.kv.head_dim,
+                              j.out + static_cast<size_t>(h * p.kv.head_dim));
             }
         }
         i = end;
     }
 }
+
+/// One thread's jobs, each begun with the knowledge of the one after it.
+class JobRunner {
+public:
+    JobRunner(const AttentionParams& p, const KernelTable& kernels, float* scratch) : p_(p), kernels_(kernels), scratch_(scratch) {}
+
+    void add(const AttentionWork& w) {
+        if (joins(w)) {
+            // From a row's beginning chunks are folded in order, in one job as in several.
+            jobs_[0].kv_end = w.kv_end;
+            const bool whole = w.kv_end == jobs_[0].first_position + 1;
+            mark_partial(p_, w, 0.0f);   // nothing to fold
+            if (whole) {
+                mark_partial(p_, *last_, kWhole);
+                jobs_[0].partial = nullptr;
+            }
+            return;
+        }
+        push(&w);
+    }
+    void finish() {
+        push(nullptr);
+        push(nullptr);
+    }
+
+private:
+    [[nodiscard]] bool joins(const AttentionWork& w) const {
+        return last_ != nullptr && w.partial >= 0 && last_->partial >= 0 && last_->kv_begin == 0 && last_->segment == w.segment &&
+               last_->kv_head == w.kv_head;
+    }
+    /// Runs the job before the last one, now that the last one is complete; `w` becomes the last.
+    void push(const AttentionWork* w) {
+        if (before_ != nullptr) {
+            jobs_[1].next = last_ == nullptr ? nullptr : &jobs_[0];
+            kernels_.attention(jobs_[1]);
+        }
+        jobs_[1] = jobs_[0];
+        before_ = last_;
+        last_ = w;
+        if (w == nullptr) return;
+        jobs_[0] = job_of(p_, *w);
+        jobs_[0].scratch = scratch_;
+    }
+
+    const AttentionParams& p_;
+    const KernelTable& kernels_;
+    float* scratch_;
+    AttentionJob jobs_[2];                    // the last one, and the one before it
+    const AttentionWork* last_ = nullptr;     // the first item of each
+    const AttentionWork* before_ = nullptr;
+};
 
 void run_attention(TaskContext& context, const void* data) {
     const auto& p = *static_cast<const AttentionParams*>(data);
@@ -95,22 +162,18 @@ void run_attention(TaskContext& context, const void* data) {
     const size_t scratch_floats = attention_scratch_floats(rows_per_job(group) * group, p.kv.head_dim);
     auto* scratch = static_cast<float*>(context.scratch(scratch_floats * sizeof(float)));
     const int32_t num_work = p.in.header->num_work;
-    int64_t total = 0;
-    bool split = false;
+    Dealer dealer(context, p);
+    JobRunner runner(p, kernels, scratch);
+    bool split = false;   // some row over several threads
+    int owner = 0;
     for (int32_t i = 0; i < num_work; ++i) {
-        total += cost_of(p.in.work[i]);
-        split = split || p.in.work[i].partial >= 0;
+        const AttentionWork& w = p.in.work[i];
+        const int thread = dealer.thread_of(w);
+        split = split || (w.kv_begin > 0 && thread != owner);
+        owner = thread;
+        if (thread == context.thread && scratch != nullptr) runner.add(w);
     }
-    int64_t before = 0;
-    for (int32_t i = 0; i < num_work; ++i) {
-        const int64_t cost = cost_of(p.in.work[i]);
-        if (scratch != nullptr && is_mine(context, before, cost, total)) {
-            AttentionJob j = job_of(p, p.in.work[i]);
-            j.scratch = scratch;
-            kernels.attention(j);
-        }
-        before += cost;
-    }
+    if (scratch != nullptr) runner.finish();
     if (!split) return;
     context.barrier();
     fold_partials(context, p, kernels);

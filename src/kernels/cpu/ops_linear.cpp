@@ -1,5 +1,6 @@
 // Operations of the CPU device around its linear layers: embedding, attention input, projections, MLP, logits. Each is one item
 // that all compute threads run; output groups are dealt to the threads in contiguous slices, so K is never split.
+#include "kernels/cpu/kv_place.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/rotation.h"
 #include "kernels/cpu/row_block.h"
@@ -79,8 +80,18 @@ void finish_row(const AttentionInputParams& p, const KernelTable& kernels, Rotat
     const int token = in.kv_slot % p.kv.block_tokens;
     auto* layer = static_cast<uint8_t*>(p.kv_layer);
     for (int h = 0; h < num_kv; ++h) {
-        kernels.store_kv(qkv + (p.num_heads + h) * dims, dims, p.kv.type, layer + p.kv.offset(block, 0, h, token));
-        kernels.store_kv(qkv + (p.num_heads + num_kv + h) * dims, dims, p.kv.type, layer + p.kv.offset(block, 1, h, token));
+        uint8_t* keys = layer + key_begin(p.kv, h) + static_cast<size_t>(block) * p.kv.head_stride();
+        uint8_t* values = layer + value_begin(p.kv, h) + static_cast<size_t>(block) * p.kv.head_stride();
+        const float* key = qkv + (p.num_heads + h) * dims;
+        if (p.kv.type == DType::f32) {
+            place_key(key, p.kv.block_tokens, dims, token, keys);
+        } else {
+            uint16_t halves[kMaxHeadDim];
+            kernels.store_kv(key, dims, p.kv.type, halves);
+            place_key(halves, p.kv.block_tokens, dims, token, keys);
+        }
+        kernels.store_kv(qkv + (p.num_heads + num_kv + h) * dims, dims, p.kv.type,
+                         values + static_cast<size_t>(token) * p.kv.token_stride());
     }
 }
 
