@@ -18,7 +18,7 @@ namespace takt::cuda {
 class LtGemm;
 
 constexpr int32_t kChunkRows = 2048;   ///< larger steps run their linear layers in pieces of this many rows
-constexpr int32_t kSmallRows = 64;     ///< up to here the hand-written kernels run
+constexpr int32_t kSmallRows = 64;     ///< most rows of the products that add into the accumulator
 
 /// Device memory that the operations of one device use between two kernels. Grows in `reserve` only (loading).
 class LinearContext {
