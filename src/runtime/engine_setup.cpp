@@ -108,6 +108,11 @@ void load_model(const Config& config, LoadedModel& m) {
     m.model = std::move(made).value();
 }
 
+bool is_quantised(const ModelTensors& tensors) {
+    return std::any_of(tensors.layers.begin(), tensors.layers.end(),
+                       [](const LayerTensors& layer) { return dtype_info(layer.down.type).block_elements > 1; });
+}
+
 /// Options of core and runner, and the memory plan with the number of KV blocks: from shapes alone, before memory is taken.
 void plan_everything(const Config& config, LoadedModel& m) {
     CoreOptions& core = m.core_options;
@@ -127,6 +132,10 @@ void plan_everything(const Config& config, LoadedModel& m) {
     const bool is_sim = m.device->caps().kind == DeviceKind::sim;
     const std::unique_ptr<Model> outline = is_sim ? make_sim_model(m) : LlamaModel::outline(*m.device, *m.file, load_options(m));
     m.plan = make_memory_plan(config, *m.device, *outline, m.max_context, runner);
+    const bool unpacks = m.device->caps().kind == DeviceKind::cuda && m.file && is_quantised(m.file->tensors());
+    if (unpacks && m.plan.note.empty()) {
+        m.plan.note = "quantised weights are unpacked to bf16: " + std::to_string(m.file->tensor_bytes() >> 20) + " MiB in the file";
+    }
 }
 
 CostRoofline roofline_of(const Device& device, const Model& model, const RunnerOptions& runner) {
