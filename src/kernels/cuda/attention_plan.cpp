@@ -84,13 +84,12 @@ struct Planner {
             if (!is_decode(s)) continue;
             const int32_t units = decode_units(s), splits = std::min(ceil_div(units, size), kMaxSplits);
             parts = std::max(parts, splits);
-            for (int32_t i = 0; i < p.kv.num_kv_heads * results(s); ++i) {
-                for (int32_t part = 0; part < splits; ++part) {
-                    double& load = loads[static_cast<size_t>(at)];
-                    load += ceil_div(units, splits) + (splits > 1 ? 1.5 : 0.7);
-                    most = std::max(most, load);
-                    at = at + 1 == slots ? 0 : at + 1;
-                }
+            const double item = ceil_div(units, splits) + (splits > 1 ? 1.5 : 0.7);
+            for (int32_t i = p.kv.num_kv_heads * results(s) * splits; i > 0; --i) {
+                double& load = loads[static_cast<size_t>(at)];
+                load += item;
+                most = std::max(most, load);
+                at = at + 1 == slots ? 0 : at + 1;
             }
         }
         // All blocks together read at the memory's rate, which is less than what a block alone would take.
@@ -122,11 +121,12 @@ struct Planner {
         const auto even = static_cast<int32_t>(std::max<int64_t>(1, (units + slots - 1) / slots));
         int32_t best = longest;
         double best_cost = -1;
-        for (const int32_t size : {longest, 4 * even, 3 * even, 2 * even, even + ceil_div(even, 2), even, ceil_div(even, 2),
-                                   ceil_div(even, 3), ceil_div(even, 4)}) {
-            if (size > longest || (size != longest && has_many_parts(size))) continue;
+        for (const int32_t size : {4 * even, 3 * even, 2 * even, even + ceil_div(even, 2), even, ceil_div(even, 2), ceil_div(even, 3),
+                                   ceil_div(even, 4)}) {
+            if (size >= longest || has_many_parts(size)) continue;
+            if (best_cost < 0) best_cost = decode_cost(longest, units);   // many short results leave no choice
             const double cost = decode_cost(size, units);
-            if (best_cost >= 0 && cost >= best_cost) continue;
+            if (cost >= best_cost) continue;
             best_cost = cost;
             best = size;
         }
