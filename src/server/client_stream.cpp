@@ -3,6 +3,7 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_executor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -36,6 +37,7 @@ struct ClientStream::Layers {
     void write(WriteBuffers buffers, IoHandler handler);
     void send_rest(std::string rest);
 
+    std::string put_back;
     beast::tcp_stream tcp;
     std::optional<ssl::stream<beast::tcp_stream&>> tls;
     const std::shared_ptr<Writing> writing = std::make_shared<Writing>(Writing{this, false, {}, std::nullopt});
@@ -76,8 +78,14 @@ asio::awaitable<void> ClientStream::finish() {
     socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }
 
+void ClientStream::put_back(std::string_view bytes) { layers_->put_back.append(bytes); }
+
 void ClientStream::start_read(asio::mutable_buffer buffer, IoHandler handler) {
-    if (layers_->tls) {
+    if (!layers_->put_back.empty()) {
+        const std::size_t count = asio::buffer_copy(buffer, asio::buffer(layers_->put_back));
+        layers_->put_back.erase(0, count);
+        asio::post(get_executor(), [count, held = std::move(handler)]() mutable { std::move(held)(boost::system::error_code(), count); });
+    } else if (layers_->tls) {
         layers_->tls->async_read_some(buffer, bind_to(get_executor(), std::move(handler)));
     } else {
         layers_->tcp.async_read_some(buffer, bind_to(get_executor(), std::move(handler)));

@@ -13,6 +13,7 @@
 #include <boost/system/error_code.hpp>
 #include <chrono>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace boost::asio::ssl {
@@ -73,6 +74,9 @@ public:
     /// full socket, a dead one) and the caller writes the long way. Of a message that fits only in part the rest goes out ahead of
     /// every later write.
     bool write_now(const std::array<asio::const_buffer, 2>& message);
+
+    /// Bytes that were read too far: the next reads take them before the socket's. Up to then nothing may be reading.
+    void put_back(std::string_view bytes);
 
     /// Of every read and write that starts from now on; a late one fails with beast::error::timeout and closes the socket.
     void expires_after(std::chrono::nanoseconds time);
