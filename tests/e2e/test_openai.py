@@ -1,11 +1,12 @@
 """The official OpenAI client against the real server, unchanged."""
 import asyncio
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, SIM, Server
 
 openai = pytest.importorskip("openai")
 
@@ -83,6 +84,60 @@ def test_responses_over_websocket_async(sim):
                 if event.type in ("response.completed", "response.incomplete"):
                     return event.response
     assert asyncio.run(asyncio.wait_for(body(), 20)).output_text
+
+
+def test_lanes_run_side_by_side_and_each_event_names_its_own(slow_sim):
+    async def body():
+        client = openai.AsyncOpenAI(base_url=slow_sim.http + "/v1", api_key="none")
+        async with client.responses.connect() as connection:
+            for lane in ("a", "b"):
+                await connection.response.create(model="sim", input="one", max_output_tokens=12, stream_id=lane)
+            await connection.response.create(model="sim", input="x", stream_id="a")
+            events, ends = [], 0
+            async for event in connection:
+                events.append(event)
+                ends += event.type in ("response.completed", "response.incomplete")
+                if ends == 2:
+                    return events
+    events = asyncio.run(asyncio.wait_for(body(), 30))
+    refused = [event for event in events if event.type == "error"]
+    assert [(event.stream_id, event.status) for event in refused] == [("a", 400)] and "live" in refused[0].error.message
+    lanes = {lane: [event for event in events if event.stream_id == lane and event.type != "error"] for lane in ("a", "b")}
+    assert len(lanes["a"]) + len(lanes["b"]) + 1 == len(events)
+    for lane in lanes.values():
+        assert [event.sequence_number for event in lane] == list(range(len(lane))) and lane[0].type == "response.created"
+        assert len({event.response.id for event in lane if hasattr(event, "response")}) == 1
+    order = [event.stream_id for event in events if event.type == "response.output_text.delta"]
+    assert order != sorted(order) and order != sorted(order, reverse=True)      # at once, not one after the other
+
+
+def test_a_draining_server_ends_the_iterator_of_the_client_quietly():
+    server = Server(*SIM)
+    with openai.OpenAI(base_url=server.http + "/v1", api_key="none").responses.connect() as connection:
+        connection.response.create(model="sim", input="one", max_output_tokens=4)
+        assert until_end(connection)
+        server.process.send_signal(signal.SIGTERM)
+        assert list(connection) == []          # 1001 ends it; any other code would raise
+    assert server.process.wait(15) == 0
+
+
+def test_the_client_retries_what_may_be_tried_again_and_nothing_else():
+    """429 by a full queue says when and that it may be tried again; the client's own retry then succeeds."""
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=4", "--set", "scheduler.max_running=1",
+                    "--set", "scheduler.max_waiting=1", "--set", "server.drain_seconds=1")
+    arguments = dict(model="sim", prompt="x", max_tokens=40, extra_body={"ignore_eos": True})
+
+    async def body():
+        patient = openai.AsyncOpenAI(base_url=server.http + "/v1", api_key="none", max_retries=8)
+        answers = await asyncio.gather(*(patient.completions.create(**arguments) for _ in range(5)))
+        assert all(answer.usage.completion_tokens == 40 for answer in answers)
+        hasty = openai.AsyncOpenAI(base_url=server.http + "/v1", api_key="none", max_retries=0)
+        several = await asyncio.gather(*(hasty.completions.create(**arguments) for _ in range(5)), return_exceptions=True)
+        refused = [error for error in several if isinstance(error, openai.RateLimitError)]
+        assert refused and all(error.code == "queue_full" for error in refused)
+    asyncio.run(asyncio.wait_for(body(), 60))
+    assert server.metric("takt_requests_refused_total") > 0
+    assert server.stop() == 0
 
 
 def test_the_example_clients_run_as_written(real):
