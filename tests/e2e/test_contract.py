@@ -164,7 +164,8 @@ def test_done_holds_all_that_is_promised_and_frames_about_nobody_are_ignored(sim
 def narrow():
     """Small bounds, slow steps: what queues, limits and deadlines refuse."""
     server = Server("--set", "device.kind=sim", "--set", "sim.scale=4", "--set", "scheduler.max_running=1",
-                    "--set", "scheduler.max_waiting=1", "--set", "model.max_context=256", "--set", "server.max_message_kib=8", "--set", "server.drain_seconds=1")
+                    "--set", "scheduler.max_waiting=1", "--set", "model.max_context=256", "--set", "server.max_message_kib=8",
+                    "--set", "server.drain_seconds=1")
     yield server
     assert server.stop() == 0
 
