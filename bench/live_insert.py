@@ -34,7 +34,7 @@ def parse():
     parser.add_argument("--factors", type=float, nargs="+", default=[2, 4, 8], help="promised gaps, in plain steps")
     parser.add_argument("--chunks", type=int, nargs="+", default=[8, 16, 32, 64, 256, 512])
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing that would end later than this")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing that would end later than this; 0: only sum up")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--state", required=True)
     parser.add_argument("--json")
@@ -120,8 +120,11 @@ def cell(rows, unsplit_ms, factors):
     gaps = [gap for row in rows for gap in row["gaps_ms"]]
     plain = statistics.median(row["plain_ms"] for row in rows)
     ttft = statistics.median(row["ttft_ms"] for row in rows)
-    out = {"repeats": len(rows), "gaps": len(gaps), "gap_p50_ms": quantile(gaps, .5), "gap_p99_ms": quantile(gaps, .99),
-           "gap_max_ms": max(gaps), "ttft_ms": ttft, "ttft_over_unsplit": ttft / unsplit_ms, "plain_step_ms": plain, "late": {}}
+    before = statistics.median(row["before_ms"] for row in rows)
+    out = {"repeats": len(rows), "gaps": len(gaps), "before_ms": before,
+           "gap_p50_ms": quantile(gaps, .5), "gap_p95_ms": quantile(gaps, .95), "gap_p99_ms": quantile(gaps, .99),
+           "gap_max_ms": max(gaps), "ttft_ms": ttft, "ttft_over_unsplit": ttft / unsplit_ms,
+           "plain_step_ms": plain, "late": {}}
     for factor in factors:
         promised = [(gap, factor * row["plain_ms"]) for row in rows for gap in row["gaps_ms"]]
         out["late"][f"{factor:g} x step"] = {
@@ -185,8 +188,9 @@ def main():
     options = parse()
     path = pathlib.Path(options.state)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    with path.open("a", encoding="utf-8") as state:
-        measure(options, rows, state)
+    if options.seconds > 0:
+        with path.open("a", encoding="utf-8") as state:
+            measure(options, rows, state)
     cells = summary(options, rows)
     for c in cells:
         late = ", ".join(f"{name} {100 * value['share']:.2f} %" for name, value in c["late"].items())
