@@ -23,6 +23,7 @@ struct SimulateOptions {
     int64_t requests = 0;            ///< as many, the trace repeated where it ends; 0: as many as it has
     uint64_t seed = 0;               ///< of noise and spreading; 0: config.sim.seed
     bool spread = true;              ///< spread batched stamps over the time to the next one
+    int64_t swap_mib = 0;            ///< host memory that keeps the KV of preempted requests, copied at 50 GB/s; 0: computed again
     bool check = false;              ///< hold every plan against the invariants, text included: slow
     int32_t num_plot_points = 400;   ///< of gaps over time
     int32_t num_explained = 0;       ///< how many of the worst gaps to explain
@@ -64,6 +65,7 @@ struct SimulateResult {
     double seconds = 0;              ///< of virtual time, first arrival to last token
     double output_tokens_per_s = 0, prefill_tokens_per_s = 0;
     double busy_share = 0;           ///< of the device
+    uint64_t swapped = 0;            ///< of the preemptions
     uint64_t steps = 0, preemptions = 0, cached_tokens = 0, digest = 0;
     double over_budget_share = 0;    ///< of steps with decode rows
     double model_error = 0;          ///< mean relative error of predictions, over all regimes

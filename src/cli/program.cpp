@@ -84,6 +84,7 @@ void add_simulate(CLI::App& program, SimulateCommand& command, Choice& choice) {
     app.add_option("--seconds", options.seconds, "of the trace; 0: all")->check(CLI::Range(0.0, 1e9));
     app.add_option("--requests", options.requests, "as many, the trace repeated; 0: its own")->check(CLI::Range(0, 100000000));
     app.add_option("--seed", options.seed, "seed of the noise");
+    app.add_option("--swap-mib", options.swap_mib, "host memory for the KV of preempted requests")->check(CLI::Range(0, 1'000'000'000));
     app.add_flag("!--no-spread", options.spread, "leave batched stamps as they are");
     app.add_flag("--check", options.check, "hold every plan against the invariants");
     app.add_option("--explain", options.num_explained, "so many of the worst gaps, with their causes")->check(CLI::Range(0, 10000));

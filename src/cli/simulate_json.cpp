@@ -49,6 +49,7 @@ json::object result_object(const SimulateResult& r) {
                      {"busy_share", rounded(r.busy_share)},
                      {"steps", r.steps},
                      {"preemptions", r.preemptions},
+                     {"swapped", r.swapped},
                      {"cached_tokens", r.cached_tokens},
                      {"over_budget_share", r.over_budget_share},
                      {"model_error", rounded(r.model_error)},

@@ -108,6 +108,7 @@ StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std
     StepFeatures features;
     features.decode_rows = decode.rows;
     features.kv_read_tokens = decode.context_tokens;
+    features.one_off_ns = decode.one_off_ns;
     features.rows = decode.rows;
     if (total > 0) {
         share_rows(needs, total);

@@ -23,6 +23,7 @@ struct PrefillNeed {
 struct DecodeLoad {
     int32_t rows = 0;
     int64_t context_tokens = 0;   ///< K
+    uint64_t one_off_ns = 0;      ///< e
 };
 
 struct RowBudget {

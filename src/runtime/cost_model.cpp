@@ -89,7 +89,7 @@ double CostModel::table_ns(int32_t rows) const {
 
 double CostModel::slopes_ns(const StepFeatures& features) const {
     const std::array<double, kSlopes> x = loads(features);
-    return (theta_[0] * x[0] + theta_[1] * x[1] + theta_[2] * x[2]) * kNsPerMs;
+    return (theta_[0] * x[0] + theta_[1] * x[1] + theta_[2] * x[2]) * kNsPerMs + static_cast<double>(features.one_off_ns);
 }
 
 double CostModel::expected_ns(const StepFeatures& features) const {

@@ -1,6 +1,6 @@
 // CostModel: predicts a step's time from its shape and learns from the device's own timings (scheduling.md 4.1, 4.3).
-// That = L[n~] + kd K + ka A + ks S; where rows are data (L[n] + kd K + ka A + kh H) x pace. Pure; engine thread only; snapshots for
-// metrics are plain copies.
+// That = L[n~] + kd K + ka A + ks S + e; where rows are data (L[n] + kd K + ka A + kh H + e) x pace. Pure; engine thread only;
+// snapshots for metrics are plain copies.
 #pragma once
 
 #include <array>

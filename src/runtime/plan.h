@@ -17,6 +17,7 @@ struct StepFeatures {
     int64_t kv_read_tokens = 0;   ///< K = sum of decode context lengths
     int64_t prefill_pairs = 0;    ///< A = sum c (h + (c + 1) / 2)
     int64_t prefill_kv_tokens = 0; ///< H = sum h + c: K and V that the slices read, whatever their rows
+    uint64_t one_off_ns = 0;      ///< e: copies of KV to and from the host's memory before the step
 
     /// A decode row behind `context` tokens.
     void add_decode(int32_t context) {
@@ -43,6 +44,15 @@ struct PlanSegment {
     bool is_decode = false;       ///< one row whose token is the last sampled one (on the device it may not be known here yet)
 };
 
+/// KV of a request's positions that moves before the step's rows run, in the order of the list: out of blocks that are given up with
+/// it, or into the blocks of its new table.
+struct KvCopy {
+    RequestId request = 0;
+    bool is_out = false;
+    int32_t first_token = 0, num_tokens = 0;
+    std::vector<int32_t> blocks;  ///< the table
+};
+
 struct StepPlan {
     uint64_t step = 0;            ///< from 1
     std::vector<PlanSegment> segments;   ///< decode segments first, then prefill
@@ -55,7 +65,8 @@ struct StepPlan {
     bool at_floor = false;        ///< the floor shape was taken although it breaks the budget
     int32_t block_tokens = 16;    ///< of the KV cache that the block tables are in
     std::vector<RequestId> admitted;    ///< left the waiting queue for this step
-    std::vector<RequestId> preempted;   ///< lost their blocks before this step; they wait for recompute
+    std::vector<RequestId> preempted;   ///< lost their blocks before this step; they wait for recompute, or their KV for its way back
+    std::vector<KvCopy> copies;         ///< none without SchedulerConfig::swap_tokens
     [[nodiscard]] bool empty() const { return segments.empty(); }
 };
 

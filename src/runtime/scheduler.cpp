@@ -43,6 +43,7 @@ Scheduler::Impl::Impl(const SchedulerConfig& c, CostModel& cost_model, KvManager
     spare.reserve(8);
     infeasible_steps.assign(c.classes.size(), 0);
     is_infeasible.assign(c.classes.size(), 0);
+    swap_left = c.swap_tokens;
 }
 
 SchedulerRecord* Scheduler::Impl::find(RequestId id) {
@@ -135,6 +136,7 @@ void Scheduler::Impl::finish(RequestId id) {
         leave_slot(*r);
         running.erase(std::find(running.begin(), running.end(), place));
     }
+    swap_left += r->swapped;
     if (r->num_emitted > 0) learn_output(*r);
     if (r->state != State::decoding) shares.leave(r->request.tenant_index);
     index.erase(id);
@@ -220,18 +222,22 @@ void Scheduler::Impl::emitted(RequestId id, uint64_t now_ns, std::span<const int
 std::string Scheduler::Impl::check_integrity() const {
     if (std::string wrong = kv.check_integrity(); !wrong.empty()) return wrong;
     size_t live = 0;
+    int64_t swapped = 0;
     for (size_t i = 0; i < records.size(); ++i) {
         const Record& r = records[i];
         if (r.state == State::free) continue;
         ++live;
+        swapped += r.swapped;
         const std::string who = "request " + std::to_string(r.request.id) + ": ";
         const bool runs = r.state != State::waiting;
+        if (runs && r.swapped != 0) return who + "it runs and its KV waits in the host's memory";
         if (runs != (r.slot >= 0)) return who + "state and slot disagree";
         if (runs && slot_records[static_cast<size_t>(r.slot)] != static_cast<int32_t>(i)) return who + "its slot is another's";
         if (runs && kv.blocks_for(r.computed) > static_cast<int32_t>(kv.table(r.slot).size())) return who + "rows without blocks";
         if (r.outputs > r.request.max_tokens) return who + "more outputs than max_tokens";
         if (r.num_preemptions > config.max_preemptions) return who + "preempted too often";
     }
+    if (swapped + swap_left != config.swap_tokens) return "the host's memory and what waits in it disagree";
     if (live != running.size() + waiting.size()) return "records and lists disagree";
     if (live + free_records.size() != records.size()) return "free records and live ones disagree";
     if (running.size() + free_slots.size() != slot_records.size()) return "slots are lost";

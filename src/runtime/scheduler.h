@@ -47,6 +47,8 @@ struct SchedulerConfig {
     int32_t max_waiting = 1024;
     int32_t max_context = 0;
     int32_t max_preemptions = 2;  ///< N_max; then pinned
+    int64_t swap_tokens = 0;      ///< tokens of KV that the host's memory holds for preempted requests; 0: they are computed again
+    double swap_ns_per_token = 0; ///< of a copy, one way
     std::vector<int32_t> row_ladder;     ///< the device's shapes, ascending
     bool rows_are_data = false;          ///< a shape bounds buffers, not work: the cost is in the true rows
     std::vector<SchedulerClass> classes; ///< [0] is the default

@@ -51,8 +51,33 @@ int32_t Scheduler::Impl::choose_victim(int32_t requester) const {
     return best;
 }
 
+/// KV waits in the host's memory where its way out and back is shorter than to compute it again.
+void Scheduler::Impl::swap_out(Record& r, StepPlan& plan) {
+    const double way_ns = config.swap_ns_per_token * r.computed;
+    if (r.computed > swap_left || r.computed <= r.cached) return;
+    if (2 * way_ns >= cost.prefill_ns(r.cached, r.computed - r.cached)) return;
+    const std::span<const int32_t> table = kv.table(r.slot);
+    plan.copies.push_back({r.request.id, true, 0, r.computed, {table.begin(), table.end()}});
+    r.swapped = r.computed;
+    swap_left -= r.swapped;
+    one_off_ns += static_cast<uint64_t>(way_ns);
+}
+
+/// What the prefix cache does not hold comes back.
+void Scheduler::Impl::swap_in(Record& r, StepPlan& plan) {
+    if (r.swapped > r.cached) {
+        const std::span<const int32_t> table = kv.table(r.slot);
+        plan.copies.push_back({r.request.id, false, r.cached, r.swapped - r.cached, {table.begin(), table.end()}});
+        one_off_ns += static_cast<uint64_t>(config.swap_ns_per_token * (r.swapped - r.cached));
+        r.computed = r.swapped;
+    }
+    swap_left += r.swapped;
+    r.swapped = 0;
+}
+
 void Scheduler::Impl::preempt(int32_t index_of, StepPlan& plan) {
     Record& r = at(index_of);
+    swap_out(r, plan);
     leave_slot(r);
     running.erase(std::find(running.begin(), running.end(), index_of));
     if (r.state == State::decoding) shares.enter(r.request.tenant_index);
@@ -186,6 +211,7 @@ bool Scheduler::Impl::admit_one(int32_t index_of, StepPlan& plan) {
     r.state = State::prefilling;
     r.cached = r.expected_cached = cached;
     r.computed = cached;
+    swap_in(r, plan);
     r.target = target;
     r.stalled_steps = 0;
     r.admission = next_admission++;

@@ -22,12 +22,14 @@ void Scheduler::Impl::plan(uint64_t start_ns, StepPlan& plan) {
     plan.segments.clear();
     plan.admitted.clear();
     plan.preempted.clear();
+    plan.copies.clear();
     plan.features = StepFeatures{};
     plan.num_samples = plan.padded_samples = 0;
     plan.greedy = true;
     plan_start_ns = start_ns;
     plan.at_floor = false;
     plan.budget_ns = plan.predicted_ns = 0;
+    one_off_ns = 0;
     refresh_order();
     place_decodes(start_ns, plan);
     if (plan.preempted.empty()) admit(start_ns, plan);   // no newcomer in a step that threw somebody out
@@ -138,6 +140,7 @@ void Scheduler::Impl::fill_needs() {
 DecodeLoad Scheduler::Impl::decode_load() const {
     DecodeLoad load;
     load.rows = static_cast<int32_t>(decodes.size());
+    load.one_off_ns = one_off_ns;
     for (const int32_t i : decodes) load.context_tokens += at(i).computed + 1;
     return load;
 }
@@ -257,6 +260,7 @@ void Scheduler::Impl::add_segment(StepPlan& plan, Record& r, int32_t rows) {
 
 void Scheduler::Impl::close_plan(StepPlan& plan) {
     plan.step = next_step++;
+    plan.features.one_off_ns = one_off_ns;
     plan.features.padded_rows = cost.padded_rows(plan.features.rows);
     if (plan.num_samples > 0) {
         const auto padded = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(plan.num_samples)));

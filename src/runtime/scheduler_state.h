@@ -26,6 +26,7 @@ struct SchedulerRecord {
     int32_t cached = 0;            ///< taken from the prefix cache at the last admission
     int32_t expected_cached = 0;   ///< what the prefix cache held when last asked
     int32_t num_preemptions = 0;
+    int32_t swapped = 0;           ///< tokens whose KV waits in the host's memory; 0: none does
     int32_t stalled_steps = 0;     ///< steps with prefill rows in a row that had none of it, though it is owed some
     int32_t skipped_steps = 0;     ///< steps in a row that left its decode row out on its class's credit
     uint64_t last_step = 0;        ///< last launched step with rows of it
@@ -149,6 +150,8 @@ struct Scheduler::Impl {
     /// -1 asks for a paused one only, for a newcomer.
     [[nodiscard]] int32_t choose_victim(int32_t requester) const;
     void preempt(int32_t at, StepPlan& plan);
+    void swap_out(Record& r, StepPlan& plan);
+    void swap_in(Record& r, StepPlan& plan);
 
     SchedulerConfig config;
     CostModel& cost;
@@ -168,6 +171,8 @@ struct Scheduler::Impl {
     std::vector<int32_t> tenant_running, tenant_waiting;
 
     uint64_t plan_start_ns = 0;            // of the plan at hand
+    uint64_t one_off_ns = 0;               // of its copies
+    int64_t swap_left = 0;                 // tokens of KV that the host's memory has room for
     uint64_t next_step = 1;
     uint64_t applied_step = 0;
     uint64_t next_admission = 1;

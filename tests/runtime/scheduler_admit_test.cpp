@@ -122,6 +122,62 @@ TEST_CASE("a pinned request comes back with all the blocks it can ever need", "[
     }
 }
 
+TEST_CASE("KV waits in the host's memory where its way there and back is shorter than to compute it again", "[scheduler]") {
+    struct Swap {
+        int64_t tokens;
+        double ns_per_token;
+        bool happens;
+    };
+    for (const Swap& swap : {Swap{0, 0, false}, Swap{100'000, 2600, true}, Swap{100'000, 1e6, false}, Swap{64, 2600, false}}) {
+        SchedulerConfig c = rig_config();
+        c.swap_tokens = swap.tokens;
+        c.swap_ns_per_token = swap.ns_per_token;
+        SchedulerRig rig(c, 81);
+        for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 100, 700);
+        int num_preempted = 0, num_out = 0, num_in = 0;
+        std::map<RequestId, int32_t> waits;
+        for (int i = 0; i < 20'000 && rig.scheduler.has_work(); ++i) {
+            rig.step();
+            REQUIRE(rig.scheduler.check_integrity() == "");
+            num_preempted += static_cast<int>(rig.plan.preempted.size());
+            for (const KvCopy& copy : rig.plan.copies) {
+                (copy.is_out ? num_out : num_in) += 1;
+                CHECK(static_cast<int32_t>(copy.blocks.size()) * 16 >= copy.first_token + copy.num_tokens);
+                if (copy.is_out) {
+                    waits[copy.request] = copy.num_tokens;
+                    continue;
+                }
+                CHECK(copy.first_token + copy.num_tokens == waits[copy.request]);
+                CHECK(rig.plan.features.one_off_ns > 0);   // the step's time is told with the copy in it
+                for (const PlanSegment& s : rig.plan.segments) {
+                    if (s.request == copy.request) CHECK(s.token_begin == waits[copy.request]);   // and only what is new is computed
+                }
+            }
+        }
+        INFO(swap.tokens << " tokens at " << swap.ns_per_token << " ns");
+        CHECK(num_preempted > 0);
+        CHECK((num_out > 0) == swap.happens);
+        CHECK(num_in == num_out);
+        for (RequestId id = 1; id <= 4; ++id) CHECK(rig.emitted[id] == 700);
+    }
+}
+
+TEST_CASE("a cancelled request's place in the host's memory is free again", "[scheduler]") {
+    SchedulerConfig c = rig_config();
+    c.swap_tokens = 1000;
+    c.swap_ns_per_token = 2600;
+    SchedulerRig rig(c, 81);
+    for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 100, 700);
+    RequestId out = 0;
+    for (int i = 0; i < 5000 && out == 0; ++i) {
+        rig.step();
+        if (!rig.plan.copies.empty()) out = rig.plan.copies.front().request;
+    }
+    REQUIRE(out != 0);
+    rig.scheduler.finish(out);
+    CHECK(rig.scheduler.check_integrity() == "");
+}
+
 TEST_CASE("victims: paused readers, then the lowest class, then prompts, then who has least to compute again", "[scheduler]") {
     SchedulerClass low;
     low.name = "low";

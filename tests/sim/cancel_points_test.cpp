@@ -57,6 +57,26 @@ TEST_CASE("a cancel between any two handlers while others are preempted ends jus
     }
 }
 
+TEST_CASE("a reader that leaves between any two handlers ends just its own request") {
+    for (const int32_t depth : {0, 1}) {
+        SimCase s = three_streams(depth, false);
+        const SimReport whole = EngineSim(s).run();
+        REQUIRE(whole.wrong == "");
+        s.clients[1].cancel_at = CancelAt::gone;
+        int32_t num_cut = 0;
+        for (uint64_t gap = 1; gap <= whole.num_handlers; ++gap) {
+            s.clients[1].cancel_count = gap;
+            const SimReport report = EngineSim(s).run();
+            INFO("depth " << depth << ", gap " << gap);
+            REQUIRE(report.wrong == "");
+            REQUIRE(report.tokens[0] == whole.tokens[0]);
+            REQUIRE(report.tokens[2] == whole.tokens[2]);
+            num_cut += report.tokens[1].size() < whole.tokens[1].size() ? 1 : 0;
+        }
+        CHECK(num_cut > 20);
+    }
+}
+
 TEST_CASE("a reader that leaves after any chunk ends just its own request") {
     for (const int32_t depth : {0, 1}) {
         SimCase s = three_streams(depth, false);

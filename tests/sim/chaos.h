@@ -55,6 +55,10 @@ inline SimOptions chaos_options(uint64_t seed, int depth, int32_t num_blocks) {
     o.depth = depth;
     o.cost_table = seed % 3 == 0 ? "" : o.cost_table;   // sometimes from the roofline alone
     o.noise = 0.03;
+    if (seed % 4 == 1) {   // KV of the preempted waits in a host's memory that is small
+        o.scheduler.swap_tokens = 2000;
+        o.scheduler.swap_ns_per_token = 2600;
+    }
     o.host_pause = [](uint64_t t) { return (t / 1'000'000) % 211 == 0 ? uint64_t{5'000'000} : uint64_t{0}; };
     return o;
 }

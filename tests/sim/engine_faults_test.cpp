@@ -2,6 +2,7 @@
 // request; a failed operation is the whole device's and ends each request once. Blocks come back in every case.
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <vector>
@@ -48,7 +49,9 @@ TEST_CASE("an exception in one request ends that request alone, whenever it come
             EngineSim sim(s);
             std::vector<RequestId> reported;
             sim.core().on_token = [token](const RequestState& request) {
-                if (request.id == 2 && request.num_outputs() == token) throw std::runtime_error("injected");
+                if (request.id != 2 || request.num_outputs() != token) return;
+                if (token % 2 == 0) throw std::bad_alloc();   // no memory is such an exception
+                throw std::runtime_error("injected");
             };
             sim.core().on_exception = [&](RequestId id, const std::exception_ptr& problem) {
                 CHECK(problem != nullptr);

@@ -132,20 +132,28 @@ TEST_CASE("S4: short prompts during a document wait little more than a step", "[
     }
 }
 
-TEST_CASE("S7: a pool for a part of the need: nobody is stuck, N_max holds, the text is right", "[scenes]") {
+TEST_CASE("S7: a pool for a part of the need: nobody is stuck, N_max holds, the text is right, recomputed or swapped", "[scenes]") {
     for (const uint64_t seed : {1, 2}) {
         Random random(seed);
         std::vector<SimRequest> w;
         for (int i = 0; i < 30; ++i) w.push_back(drawn_at(20.0 * i, random, {50, 400}, {100, 900}));
         for (SimRequest& r : w) r.max_tokens = 1000;
-        SimOptions o = scene(40, 16, 300);
-        o.seed = seed;
-        o.depth = static_cast<int>(seed % 2);
-        const SimReport report = run(o, w);
-        INFO(report.wrong);
-        REQUIRE(report.wrong.empty());
-        CHECK(report.num_preemptions > 0);
-        for (const SimOutcome& out : report.requests) CHECK(out.num_preemptions <= 2);
+        uint64_t recomputed_ns = 0;
+        for (const bool swaps : {false, true}) {
+            SimOptions o = scene(40, 16, 300);
+            o.seed = seed;
+            o.depth = static_cast<int>(seed % 2);
+            o.scheduler.swap_tokens = swaps ? 100'000 : 0;
+            o.scheduler.swap_ns_per_token = 2600;   // 128 KiB at 50 GB/s
+            const SimReport report = run(o, w);
+            INFO("swaps " << swaps << report.wrong);
+            REQUIRE(report.wrong.empty());
+            CHECK(report.num_preemptions > 0);
+            CHECK((report.num_swapped > 0) == swaps);
+            for (const SimOutcome& out : report.requests) CHECK(out.num_preemptions <= 2);
+            if (!swaps) recomputed_ns = report.end_ns;
+            else CHECK(static_cast<double>(report.end_ns) < 1.02 * static_cast<double>(recomputed_ns));
+        }
     }
 }
 

@@ -174,6 +174,7 @@ const char* cancel_name(CancelAt c) {
         case CancelAt::applied: return "applied";
         case CancelAt::token: return "token";
         case CancelAt::preempted: return "preempted";
+        case CancelAt::gone: return "gone";
     }
     return "?";
 }

@@ -29,6 +29,7 @@ enum class CancelAt : uint8_t {
     applied,       ///< when such a step has been applied
     token,         ///< when `cancel_count` tokens have been read
     preempted,     ///< when it has been preempted
+    gone,          ///< as `gap`, but gone without a word, as a destroyed Reply
 };
 
 struct SimClient {

@@ -154,7 +154,8 @@ void SimReader::leave() {
 }
 
 void SimReader::at_gap() {
-    if (stream_ == nullptr || cancelled_) return;
+    if (stream_ == nullptr || cancelled_ || is_gone_) return;
+    if (client_.cancel_at == CancelAt::gone && ++num_gaps_ >= client_.cancel_count) return leave();
     if (client_.cancel_at == CancelAt::gap && ++num_gaps_ >= client_.cancel_count) cancel_is_due_ = true;
     if (cancel_is_due_) cancel();
 }

@@ -127,6 +127,7 @@ SimulateResult make_figures(const SimOptions& options, const std::vector<SimRequ
     out.busy_share = static_cast<double>(report.busy_ns) * 1e-9 / std::max(out.seconds, 1e-9);
     out.steps = report.num_steps;
     out.preemptions = report.num_preemptions;
+    out.swapped = report.num_swapped;
     out.cached_tokens = report.hit_tokens;
     out.digest = report.digest;
     out.over_budget_share = static_cast<double>(report.num_over_budget) / std::max(1.0, static_cast<double>(report.num_decode_steps));

@@ -196,6 +196,9 @@ void Invariants::planned(const StepPlan& plan, uint64_t start_ns, const Schedule
         at->second.runs = true;
         at->second.decodes = false;
         at->second.next = scheduler.cached_tokens(id);
+        for (const KvCopy& copy : plan.copies) {   // its KV came back from the host's memory
+            if (copy.request == id && !copy.is_out) at->second.next = copy.first_token + copy.num_tokens;
+        }
     }
     if (squeezed && !plan.admitted.empty()) fail(10, "an admission in a step that preempted");
     order_.planned(plan, start_ns, cost_);

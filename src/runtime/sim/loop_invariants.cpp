@@ -46,6 +46,7 @@ void LoopInvariants::planned(const StepPlan& plan, bool prompts_wait, const Sche
     for (const PlanSegment& s : plan.segments) {
         if (s.is_decode) decode.add_decode(s.token_begin);
     }
+    decode.one_off_ns = plan.features.one_off_ns;
     decode.padded_rows = decode.rows > 0 ? cost.padded_rows(decode.rows) : 0;
     check_flag(!fixed_chunk_ && prompts_wait && decode.rows > 0 && cost.bound_ns(decode) > plan.budget_ns, scheduler);
     steps_without_prompt_ = prompts_wait && plan.features.prefill_segments == 0 ? steps_without_prompt_ + 1 : 0;

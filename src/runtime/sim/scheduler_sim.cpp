@@ -205,6 +205,7 @@ void Loop::execute(InFlight& step) {
         if (factor != std::exchange(speed_factor_, factor)) invariants_.disturbed();
         ns *= factor;
     }
+    ns += static_cast<double>(f.one_off_ns);
     step.end_ns = step.begin_ns + static_cast<uint64_t>(std::max(ns, 1.0));
     step.seen_ns = step.end_ns + options_.host_ns + (options_.host_pause ? options_.host_pause(step.end_ns) : 0);
     if (!in_flight_.empty()) step.seen_ns = std::max(step.seen_ns, in_flight_.back().seen_ns);
@@ -260,6 +261,10 @@ bool Loop::launch() {
                                   : std::max(now_ns_, in_flight_.back().begin_ns + in_flight_.back().plan.predicted_ns);
     scheduler_.plan(start_ns, step.plan);
     if (options_.on_plan) options_.on_plan(step.plan, now_ns_);
+    for (const KvCopy& copy : step.plan.copies) {
+        report_.num_swapped += copy.is_out ? 1 : 0;
+        if (options_.check) text_.copy(copy);
+    }
     for (const RequestId id : step.plan.preempted) {
         ++report_.requests[id - 1].num_preemptions;
         live_[id - 1].was_preempted = true;

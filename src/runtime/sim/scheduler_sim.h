@@ -98,7 +98,7 @@ struct SimReport {
     uint64_t busy_ns = 0;            ///< device time of steps
     uint64_t prefill_rows = 0, decode_rows = 0;
     uint64_t num_decode_steps = 0, num_over_budget = 0, num_at_floor = 0;
-    uint64_t num_preemptions = 0;
+    uint64_t num_preemptions = 0, num_swapped = 0;
     uint64_t hit_tokens = 0;
     double greatest_share_gap_ms = 0;
     double mean_error = 0;           ///< |device time - prediction| over device time, mean over steps

@@ -51,6 +51,22 @@ int32_t SimText::run(const PlanSegment& segment, std::span<const int32_t> table,
     return token;
 }
 
+void SimText::copy(const KvCopy& copy) {
+    std::vector<uint64_t>& host = host_[copy.request];
+    if (copy.is_out) host.assign(static_cast<size_t>(copy.num_tokens), 0);
+    for (int32_t position = copy.first_token; position < copy.first_token + copy.num_tokens; ++position) {
+        const auto at = static_cast<size_t>(position);
+        const int32_t block = copy.blocks[at / static_cast<size_t>(block_tokens_)];
+        const auto slot = static_cast<size_t>(block * block_tokens_ + position % block_tokens_);
+        if (copy.is_out) {
+            host[at] = content_[slot];
+        } else {
+            content_[slot] = at < host.size() ? host[at] : 0;
+        }
+    }
+    if (!copy.is_out) host_.erase(copy.request);
+}
+
 int32_t SimText::expected(std::span<const int32_t> tokens, std::vector<uint64_t>& chain) {
     if (chain.empty()) chain.push_back(kFirst);
     while (chain.size() <= tokens.size()) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/plan.h"
@@ -21,6 +22,9 @@ public:
     /// sampled token (-1 if it samples none) and writes what is wrong, if anything.
     int32_t run(const PlanSegment& segment, std::span<const int32_t> table, std::span<const int32_t> tokens, std::string& wrong);
 
+    /// Moves the KV of a request's positions to the host's memory, or back.
+    void copy(const KvCopy& copy);
+
     /// The token that follows `tokens` when nothing is wrong; `chain` is kept by the caller from call to call.
     static int32_t expected(std::span<const int32_t> tokens, std::vector<uint64_t>& chain);
 
@@ -28,6 +32,7 @@ private:
     int32_t block_tokens_;
     std::vector<uint64_t> content_;    // [num_blocks][block_tokens]: hash of the prefix that ends in the slot
     std::vector<int32_t> slot_token_;  // the device's slot buffer
+    std::unordered_map<RequestId, std::vector<uint64_t>> host_;   // by request: hash of each position
 };
 
 }  // namespace takt::sim

@@ -24,6 +24,7 @@ using namespace sim;   // the simulator behind this door
 constexpr int32_t kMaxContext = 131072;
 // The stand-in is a 7B model with 8 KV heads in half precision on a card of 80 GiB: bytes of weights and of a token's KV.
 constexpr double kWeightBytes = 13.5e9, kTokenBytes = 131072, kDeviceBytes = 80.0 * (1ULL << 30);
+constexpr double kHostBytesPerNs = 50;   // of a copy to or from the host's memory
 
 StepTime step_time_of(const Config& config, const SimulateOptions& options) {
     std::string text = options.profile;
@@ -109,6 +110,8 @@ std::vector<SimulateResult> simulate(const Config& config, const Trace& trace, c
     base.scheduler = scheduler_basics(config, max_context);
     base.scheduler.row_ladder = h100_ladder(base.scheduler.max_running);
     base.kv = kv_of(config, max_context);
+    base.scheduler.swap_tokens = options.swap_mib * 1'048'576 / static_cast<int64_t>(kTokenBytes);
+    base.scheduler.swap_ns_per_token = kTokenBytes / kHostBytesPerNs;
     base.roofline = h100_roofline();
     base.true_ns = [&time](const StepFeatures& f) { return time.ns(f); };
     base.noise = config.sim.noise;
