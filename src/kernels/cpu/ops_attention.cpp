@@ -73,31 +73,38 @@ private:
     int64_t num_threads_, total_ = 0, before_ = 0;
 };
 
-/// What the sum of weights of a row's first partial result says where one thread had all its chunks and wrote the output itself.
+/// What the sum of weights of the first partial result says where one thread had all chunks of its rows and wrote the outputs itself.
 constexpr float kWhole = -1.0f;
 
-void mark_partial(const AttentionParams& p, const AttentionWork& w, float sum) {
-    const auto group = static_cast<size_t>(p.num_heads / p.kv.num_kv_heads);
-    float* partial = static_cast<float*>(p.partials) + static_cast<size_t>(w.partial) * group * partial_stride(p.kv);
-    for (size_t h = 0; h < group; ++h) partial[h * partial_stride(p.kv) + static_cast<size_t>(p.kv.head_dim) + 1] = sum;
+int queries_of(const AttentionParams& p, const AttentionWork& w) { return w.num_rows * (p.num_heads / p.kv.num_kv_heads); }
+
+bool are_same_rows(const AttentionWork& a, const AttentionWork& b) {
+    return a.segment == b.segment && a.kv_head == b.kv_head && a.row_begin == b.row_begin;
 }
 
-/// Partial results of this thread's share of split rows into their outputs: the items of one (segment, head) stand together.
+void mark_partial(const AttentionParams& p, const AttentionWork& w, float sum) {
+    float* partial = job_of(p, w).partial;
+    const size_t stride = partial_stride(p.kv);
+    for (int q = 0; q < queries_of(p, w); ++q) partial[static_cast<size_t>(q) * stride + static_cast<size_t>(p.kv.head_dim) + 1] = sum;
+}
+
+/// Partial results of this thread's share of split rows into their outputs: the items of the same rows and head stand together.
 void fold_partials(TaskContext& context, const AttentionParams& p, const KernelTable& kernels) {
     const int group = p.num_heads / p.kv.num_kv_heads;
-    const size_t stride = static_cast<size_t>(group) * partial_stride(p.kv);
     const int32_t num_work = p.in.header->num_work;
     int64_t turn = 0;
     for (int32_t i = 0; i < num_work;) {
         const AttentionWork& w = p.in.work[i];
         int32_t end = i + 1;
-        while (end < num_work && p.in.work[end].segment == w.segment && p.in.work[end].kv_head == w.kv_head) ++end;
+        while (end < num_work && are_same_rows(p.in.work[end], w)) ++end;
         const AttentionJob j = job_of(p, w);
         if (w.partial >= 0 && j.partial[p.kv.head_dim + 1] != kWhole) {
-            for (int h = 0; h < group; ++h) {
+            const int num_queries = queries_of(p, w);
+            const size_t stride = static_cast<size_t>(num_queries) * partial_stride(p.kv);
+            for (int q = 0; q < num_queries; ++q) {
                 if (turn++ % context.num_threads != context.thread) continue;
-                kernels.merge(j.partial + static_cast<size_t>(h) * partial_stride(p.kv), stride, end - i, p.kv.head_dim,
-                              j.out + static_cast<size_t>(h * p.kv.head_dim));
+                const size_t out = static_cast<size_t>(q / group) * j.out_stride + static_cast<size_t>(q % group * p.kv.head_dim);
+                kernels.merge(j.partial + static_cast<size_t>(q) * partial_stride(p.kv), stride, end - i, p.kv.head_dim, j.out + out);
             }
         }
         i = end;
@@ -111,9 +118,9 @@ public:
 
     void add(const AttentionWork& w) {
         if (joins(w)) {
-            // From a row's beginning chunks are folded in order, in one job as in several.
+            // From the beginning of the context chunks are folded in order, in one job as in several.
             jobs_[0].kv_end = w.kv_end;
-            const bool whole = w.kv_end == jobs_[0].first_position + 1;
+            const bool whole = w.kv_end == jobs_[0].first_position + w.num_rows;
             mark_partial(p_, w, 0.0f);   // nothing to fold
             if (whole) {
                 mark_partial(p_, *last_, kWhole);
@@ -130,8 +137,7 @@ public:
 
 private:
     [[nodiscard]] bool joins(const AttentionWork& w) const {
-        return last_ != nullptr && w.partial >= 0 && last_->partial >= 0 && last_->kv_begin == 0 && last_->segment == w.segment &&
-               last_->kv_head == w.kv_head;
+        return last_ != nullptr && w.partial >= 0 && last_->kv_begin == 0 && are_same_rows(*last_, w);
     }
     /// Runs the job before the last one, now that the last one is complete; `w` becomes the last.
     void push(const AttentionWork* w) {
