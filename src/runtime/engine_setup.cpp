@@ -33,6 +33,13 @@ CpuArithmetic arithmetic_of(const std::string& activations) {
     return CpuArithmetic::int16;
 }
 
+CpuIsa isa_of(const std::string& isa) {
+    if (isa == "avx512") return CpuIsa::avx512;
+    if (isa == "avx2") return CpuIsa::avx2;
+    if (isa == "portable") return CpuIsa::portable;
+    return CpuIsa::automatic;
+}
+
 DType kv_type_of(const Config& config, const Device& device) {
     const std::string& name = config.kv.dtype;
     if (name == "f32") return DType::f32;
@@ -203,6 +210,7 @@ std::unique_ptr<Device> open_device(const Config& config, const Clock& clock, co
     CpuDeviceOptions o;
     o.num_threads = config.device.threads;
     o.arithmetic = arithmetic_of(config.device.activations);
+    o.isa = isa_of(config.device.isa);
     return take(make_cpu_device(o, clock.source()));
 }
 

@@ -62,7 +62,7 @@ void compare(const SampleResult& found, const std::vector<double>& expected, con
 }
 
 /// Runs the file at `path` over random tokens in chunks of `chunk` rows and compares every position.
-void check_file(const SyntheticModel& model, const std::string& path, const Bound& bound, int32_t chunk) {
+void check_file(const SyntheticModel& model, const std::string& path, const Bound& bound, int32_t chunk, int32_t length = kLength) {
     CpuDeviceOptions options;
     options.arithmetic = bound.arithmetic;
     options.num_threads = 2;
@@ -70,8 +70,8 @@ void check_file(const SyntheticModel& model, const std::string& path, const Boun
     ModelDriver driver(path, options, time, bound.kv, model.shape().context, 64, 64, kSyntheticTokens);
     INFO(driver.error);
     REQUIRE(driver.error.empty());
-    const std::vector<int32_t> tokens = random_tokens(kLength, model.shape().seed);
-    const std::vector<SampleResult> results = driver.feed(tokens, kLength, chunk, kMaxTopLogprobs);
+    const std::vector<int32_t> tokens = random_tokens(length, model.shape().seed);
+    const std::vector<SampleResult> results = driver.feed(tokens, length, chunk, kMaxTopLogprobs);
     INFO(driver.error);
     REQUIRE(results.size() == tokens.size());
     const auto expected = reference(model, tokens);
@@ -196,4 +196,22 @@ TEST_CASE("a GGUF file whose llama3 scaling lacks its numbers is refused") {
     const auto file = ModelFile::open(folder.write("model.gguf", bytes));
     REQUIRE(!file.ok());
     CHECK(file.error().find("rope scaling \"llama3\": a factor of 1 or more expected") != std::string::npos);
+}
+
+TEST_CASE("K types at a width of 2,048 and eight layers give the float64 log-probabilities", "[.long]") {
+    for (const DType type : {DType::q4_k, DType::q6_k}) {
+        SyntheticShape shape;
+        shape.matrices = type;
+        shape.tables = DType::q6_k;
+        shape.layers = 8;
+        shape.hidden = shape.ffn = 2048;
+        shape.heads = 32;
+        shape.kv_heads = 8;
+        shape.head_dim = 64;
+        shape.seed = 60 + static_cast<uint64_t>(type);
+        const SyntheticModel model(shape);
+        const TemporaryFolder folder;
+        const std::string path = folder.write("model.gguf", synthetic_gguf(model));
+        for (const Bound& bound : {kFloat32, kInt16Alone}) check_file(model, path, bound, 7, 20);
+    }
 }
