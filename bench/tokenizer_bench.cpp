@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
     const auto spec = takt::parse_tokenizer_json(read_file(argv[1]));
     if (!spec) return std::fprintf(stderr, "%s: %s\n", argv[1], spec.error().c_str()), 1;
     std::vector<std::string> texts;
-    for (const auto& text : boost::json::parse(read_file(argv[2])).as_array()) texts.emplace_back(text.as_string());
+    const boost::json::value list = boost::json::parse(read_file(argv[2]));
+    for (const auto& text : list.as_array()) texts.emplace_back(text.as_string());
     double best = 0, again = 0;
     size_t tokens = 0;
     for (int round = 0; round < 3; ++round) {
