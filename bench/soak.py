@@ -29,7 +29,7 @@ import websockets
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SETTINGS = ["server.port=0", "log.level=error", "device.kind=sim", "sim.scale=0.05", "model.max_context=1024", "scheduler.max_running=32",
-            "device.memory_budget_mib=1", "server.ping_seconds=15",
+            "device.memory_budget_mib=1", "server.ping_seconds=600",
             "server.header_seconds=600"]     # a machine that stands still for a minute is not the server's fault
 GROWTH_LIMIT_KIB = 2048     # of the last quarter's median over the second's: caches and arenas fill in the first
 
