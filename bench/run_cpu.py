@@ -235,7 +235,7 @@ def main():
     wanted = {name: jobs for name, jobs in parts.items() if options.only in (None, name)}
     state_path = os.path.join(options.work, "run_cpu.samples")
     state, done = run_rival.run_jobs(options, [job for jobs in wanted.values() for job in jobs], state_path)
-    write_sections(state, parts)
+    write_sections(state, wanted)
     write_plots(state, parts)
     if not done:
         sys.exit(run_rival.UNFINISHED)

@@ -8,10 +8,9 @@ COLOURS = ["#0b6e4f", "#b5482a", "#34568b", "#8a6d1b"]
 
 
 def ticks(top):
-    """About four round values up to `top`."""
-    step = 10 ** math.floor(math.log10(top / 4)) if top > 0 else 1
-    while top / step > 5:
-        step *= 2 if top / step <= 10 else 2.5
+    """Five round values at most, from 0 up to `top`."""
+    power = 10 ** math.floor(math.log10(top / 5)) if top > 0 else 1
+    step = next(power * factor for factor in (1, 2, 5, 10, 20) if top / (power * factor) < 5)
     return [i * step for i in range(int(top / step) + 1)]
 
 

@@ -45,11 +45,4 @@ MappedFile::~MappedFile() {
     if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
-void MappedFile::release_pages(const void* from, size_t bytes) const {
-    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(from) + page - 1) / page * page;
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(from) + bytes) / page * page;
-    if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 }  // namespace takt

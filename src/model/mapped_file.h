@@ -27,8 +27,6 @@ public:
     ~MappedFile();
 
     [[nodiscard]] std::span<const uint8_t> bytes() const { return {static_cast<const uint8_t*>(data_), bytes_}; }
-    /// The kernel may drop the pages of the range: they were copied elsewhere.
-    void release_pages(const void* from, size_t bytes) const;
 
 private:
     void* data_ = nullptr;

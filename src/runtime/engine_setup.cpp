@@ -247,6 +247,7 @@ std::unique_ptr<LoadedModel> load_everything(const Config& config, const Clock& 
     load_model(config, *m);
     m->core_options.roofline = roofline_of(*m->device, *m->model, m->core_options.runner);
     m->info = info_of(config, *m);
+    m->file.reset();   // all of it was copied: its mapped pages, and weights turned from other layouts, would count beside the device's
     return m;
 }
 

@@ -22,7 +22,7 @@ namespace takt {
 
 /// Outlives the core built from it. Members are destroyed bottom up: the model before its device.
 struct LoadedModel {
-    std::unique_ptr<ModelFile> file;         ///< null: sim device without a model file
+    std::unique_ptr<ModelFile> file;         ///< null: sim device without a model file, or everything is loaded
     std::unique_ptr<Device> device;
     std::optional<Tokenizer> tokenizer;
     std::optional<ChatTemplate> chat_template;
