@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Figures of the doors, with the floor measured in the same run: doors.py BUILD_FOLDER RESULT.json FIGURE...
 
-Figures: streams, idle, stalled, tokenise, health, latency, aborts. Each takes under 100 seconds; a result file keeps those it has.
+Figures: streams, idle, stalled, tokenise, health, latency, engine, aborts. Each takes under 100 seconds; a result file keeps those it
+has. `streams` says what its threads did, and with Linux's `perf` installed in which functions.
 """
 import datetime
 import json
@@ -11,6 +12,7 @@ import platform
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import statistics
@@ -98,14 +100,64 @@ def gaps_ms(port, seconds, during=lambda: None, **fields):
     return {"frames": len(out), "p50_ms": out[len(out) // 2], "p99_ms": out[int(len(out) * 0.99)], "max_ms": out[-1]}
 
 
+def thread_seconds(pid):
+    """{thread: (user seconds, system seconds)} of a process."""
+    out = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+        out[task.name] = int(fields[11]) / os.sysconf("SC_CLK_TCK"), int(fields[12]) / os.sysconf("SC_CLK_TCK")
+    return out
+
+
+def perf_symbols(path, thread):
+    """The functions in which a thread spent most of its time, in percent of it."""
+    text = subprocess.run(["perf", "script", "-i", path, "-F", "tid,ip,sym", "--tid", thread], capture_output=True, text=True).stdout
+    counts = {}
+    for line in text.splitlines():
+        fields = line.split(None, 2)
+        if len(fields) == 3:
+            name = fields[2] if len(fields[2]) < 90 else fields[2][:90] + "..."
+            counts[name] = counts.get(name, 0) + 1
+    total = sum(counts.values())
+    return {name: round(100 * count / total, 1) for name, count in sorted(counts.items(), key=lambda item: -item[1])[:15]}
+
+
+def stream_profile(build, server, arguments):
+    """Where the time of one more run goes: processor seconds of each thread over the run's, and functions."""
+    pid, data = server.process.pid, "/tmp/takt_doors_perf.data"
+    recorder = None
+    if shutil.which("perf"):
+        recorder = subprocess.Popen(["perf", "record", "-o", data, "-F", "5000", "-e", "cpu-clock", "-p", str(pid)],
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(1)
+    before, children = thread_seconds(pid), resource.getrusage(resource.RUSAGE_CHILDREN)
+    run = reader(build, *arguments)
+    client = resource.getrusage(resource.RUSAGE_CHILDREN)
+    after = thread_seconds(pid)
+    used = {thread: [round(now - then, 2) for now, then in zip(after[thread], before[thread])] for thread in before}
+    busiest = sorted(used, key=lambda thread: -sum(used[thread]))[:2]
+    names = {thread: "server thread" if thread == str(pid) else "engine thread" for thread in busiest}
+    out = {"seconds": run["seconds"],
+           "client user, system s": [round(client.ru_utime - children.ru_utime, 2), round(client.ru_stime - children.ru_stime, 2)],
+           **{f"{name} user, system s": used[thread] for thread, name in names.items()}}
+    if recorder:
+        recorder.send_signal(signal.SIGINT)
+        recorder.wait()
+        out.update({f"{name}, percent by function": perf_symbols(data, thread) for thread, name in names.items()})
+        os.unlink(data)
+    return out
+
+
 def figure_streams(build):
     """1,000 streams as fast as they go, a reader on the same cores; a fork that only sends is the floor."""
     with Server(build, "device.kind=sim", "sim.scale=0", "scheduler.max_running=1024", "scheduler.max_waiting=4096") as server:
-        runs = [reader(build, "--port", server.port, "--connections", 1000, "--max-tokens", 512) for _ in range(5)]
+        arguments = ("--port", server.port, "--connections", 1000, "--max-tokens", 512)
+        runs = [reader(build, *arguments) for _ in range(5)]
+        profile = stream_profile(build, server, (*arguments[:-1], 2048))
     middle = median_run(runs, "frames_per_s")
     floor = median_run([reader(build, "--floor", "--connections", 1000, "--frames", 300000, "--bytes", min(int(middle["bytes_per_frame"]), 125))
                         for _ in range(3)], "frames_per_s")
-    return {"median": middle, "runs": runs, "floor": floor, "required": {"tokens_per_s": 300000, "frames_per_s": 50000}}
+    return {"median": middle, "runs": runs, "floor": floor, "profile": profile, "required": {"tokens_per_s": 300000, "frames_per_s": 50000}}
 
 
 def figure_idle(build):
@@ -197,14 +249,33 @@ def figure_health(build):
 
 
 def figure_latency(build):
-    """From a step's end on the device to its frames having passed `send`; `seen`: the engine has seen the step."""
+    """From a step's end on the device to the `send` of its frames having returned; `seen`: the engine has seen the step."""
     one, many = ([json.loads(subprocess.run([build / "bench/latency_bench", str(streams)], capture_output=True, text=True, check=True).stdout)
-                  for _ in range(3)] for streams in (1, 64))
+                  for _ in range(5)] for streams in (1, 64))
     sends = [run["last_p50_us"] / run["floor_sends_p50_us"] for run in many]
     return {"one_stream": median_run(one, "last_p50_us"), "streams_64": median_run(many, "last_p50_us"),
-            "last_over_bare_sends": sorted(sends)[1],
-            "note": "the floor is 64 bare sends one after the other in the same run; the rest is two wakings and each stream's turn",
+            "one_p99_us_of_each_run": [run["first_p99_us"] for run in one],
+            "floor_token_p99_us_of_each_run": [run["floor_token_p99_us"] for run in one],
+            "last_over_bare_sends": sorted(sends)[len(sends) // 2],
+            "note": "floor_token: a thread that waits for a moment wakes another through an eventfd, which sends one frame; floor_sends: as "
+                    "many bare sends as there are streams, one after the other",
             "required": {"one_p50_us": 50, "one_p99_us": 300, "first_of_64_p50_us": 60, "last_of_64_p50_us": 400}}
+
+
+def figure_engine(build):
+    """Tokens a second of 16 WebSocket streams on the real model while all of them flow, over the bare engine's, in turns."""
+    server_rates, engine_rates = [], []
+    with Server(build, "device.kind=cpu", f"model.path={MODEL}", "model.max_context=4096", "scheduler.max_running=16", "sla.itl_ms=1000",
+                "kv.prefix_cache=false") as server:
+        for turn in range(6):
+            run = reader(build, "--port", server.port, "--connections", 16, "--prompt-tokens", 128, "--max-tokens", 65)
+            case = json.loads(subprocess.run([build / "bench/engine_bench", "--case", "batch-16", "--repeat", "1"], capture_output=True,
+                                             text=True, check=True).stdout)["cases"][0]
+            if turn > 0:      # the first warms the server's pages and costs; engine_bench does so by itself
+                server_rates.append(run["together_tokens_per_s"])
+                engine_rates.append(case["tokens_per_second"])
+    ratio = statistics.median(server_rates) / statistics.median(engine_rates)
+    return {"server": server_rates, "engine": engine_rates, "ratio_of_medians": ratio, "required": {"ratio": 0.95}}
 
 
 def figure_aborts(build):

@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -42,11 +43,16 @@ struct Connection {
     int fd = -1;
     std::string input;                // bytes not yet read as frames
     int live = 0;                     // streams that have not ended
+    bool started = false;             // a delta has come
 };
 
 struct Counts {
     long deltas = 0, tokens = 0, errors = 0, bytes = 0;
     double first_s = 0, last_s = 0;
+    // While every connection has had a delta and no stream has ended.
+    std::size_t num_started = 0;
+    long deltas_before = 0, deltas_then = 0;
+    double all_from_s = 0, all_to_s = 0;
 };
 
 int connect_to(int port) {
@@ -121,7 +127,15 @@ void take_frames(Connection& connection, Counts& counts, const Options& options,
         left.remove_prefix(head + length);
         if (floor || text.substr(0, 15) == "{\"type\":\"delta\"") {
             ++counts.deltas;
+            if (!std::exchange(connection.started, true) && ++counts.num_started == static_cast<std::size_t>(options.connections)) {
+                counts.all_from_s = now_s();
+                counts.deltas_before = counts.deltas;
+            }
         } else if (text.substr(0, 14) == "{\"type\":\"done\"") {
+            if (counts.tokens == 0) {
+                counts.all_to_s = now_s();
+                counts.deltas_then = counts.deltas;
+            }
             counts.tokens += options.max_tokens;
             --connection.live;
         } else if (text.substr(0, 15) == "{\"type\":\"error\"") {
@@ -171,12 +185,18 @@ Counts read_all(std::vector<Connection>& connections, const Options& options, bo
 
 void print(const Options& options, const Counts& counts, double begin_s) {
     const double seconds = counts.last_s - begin_s;
+    const double tokens_per_frame = static_cast<double>(counts.tokens) / static_cast<double>(counts.deltas);
+    double together = 0;     // tokens a second while all streams flowed; of one stream a connection
+    if (counts.all_from_s > 0 && counts.all_to_s > counts.all_from_s) {
+        const double seconds_together = counts.all_to_s - counts.all_from_s;
+        together = static_cast<double>(counts.deltas_then - counts.deltas_before) * tokens_per_frame / seconds_together;
+    }
     std::printf("{\"connections\":%d,\"streams\":%d,\"seconds\":%.4f,\"tokens\":%ld,\"frames\":%ld,\"errors\":%ld,\"bytes\":%ld,"
-                "\"tokens_per_s\":%.0f,\"frames_per_s\":%.0f,\"tokens_per_frame\":%.3f,\"bytes_per_frame\":%.1f}\n",
+                "\"tokens_per_s\":%.0f,\"frames_per_s\":%.0f,\"tokens_per_frame\":%.3f,\"bytes_per_frame\":%.1f,"
+                "\"together_tokens_per_s\":%.1f}\n",
                 options.connections, options.connections * options.streams, seconds, counts.tokens, counts.deltas, counts.errors,
                 counts.bytes, static_cast<double>(counts.tokens) / seconds, static_cast<double>(counts.deltas) / seconds,
-                static_cast<double>(counts.tokens) / static_cast<double>(counts.deltas),
-                static_cast<double>(counts.bytes) / static_cast<double>(counts.deltas));
+                tokens_per_frame, static_cast<double>(counts.bytes) / static_cast<double>(counts.deltas), together);
 }
 
 // The child: one `send` a frame, round robin, as a server that has nothing else to do.

@@ -44,6 +44,7 @@ struct DeviceSection {
     bool graphs = true;
     std::vector<int32_t> graph_batch_sizes;
     std::string wait = "predict";          ///< predict, spin, block
+    std::string placement = "auto";        ///< auto, apart, free
     bool deterministic = false;
     std::string activations = "auto";      ///< auto, int16, int8, bf16, float32
     std::string isa = "auto";              ///< auto, avx512, avx2, portable: instructions of the CPU device

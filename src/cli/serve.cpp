@@ -134,6 +134,7 @@ int serve(const ServeOptions& options, const Environment& environment) {
     if (config.scheduler.profile_cache.empty() && config.device.kind != "sim") {
         config.scheduler.profile_cache = usual_cost_cache(environment);
     }
+    if (config.device.placement == "auto") config.device.placement = "apart";
     attach_console(config, LogLevel::debug);
     raise_file_limit(config);
     Serve program(std::move(config), environment, options.insecure);

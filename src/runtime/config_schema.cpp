@@ -23,6 +23,7 @@ void add_model_and_device(Config& c, std::vector<ConfigKey>& keys) {
     keys.push_back({"device", "graphs", &c.device.graphs, {}, {}, {}, {}});
     keys.push_back({"device", "graph_batch_sizes", &c.device.graph_batch_sizes, 1, 65536, {}, {}});
     keys.push_back({"device", "wait", &c.device.wait, {}, {}, {"predict", "spin", "block"}, {}});
+    keys.push_back({"device", "placement", &c.device.placement, {}, {}, {"auto", "apart", "free"}, {}});
     keys.push_back({"device", "deterministic", &c.device.deterministic, {}, {}, {}, {}});
     keys.push_back({"device", "activations", &c.device.activations, {}, {},
                     {"auto", "int16", "int8", "bf16", "float32"}, {}});

@@ -6,6 +6,8 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "runtime/thread_placement.h"
+
 namespace takt {
 
 namespace net = boost::asio;
@@ -16,6 +18,22 @@ void DeliveryQueue::add(Item item) {
         items_.push_back(std::move(item));
         if (std::exchange(is_posted_, true)) return;
     }
+    post_hand_over();
+}
+
+void DeliveryQueue::watch(bool on) {
+    is_watched_.store(on, std::memory_order_relaxed);
+    is_awaited_.store(false, std::memory_order_relaxed);
+    if (!on) return;   // the hand-over sees it at its next turn
+    {
+        std::lock_guard lock(mutex_);
+        if (std::exchange(is_posted_, true)) return;
+        is_awaited_.store(true, std::memory_order_relaxed);
+    }
+    post_hand_over();
+}
+
+void DeliveryQueue::post_hand_over() {
     net::post(executor_, [self = shared_from_this()] { self->hand_over(); });
 }
 
@@ -29,13 +47,15 @@ void DeliveryQueue::add_action(std::function<void()> action) {
 // as long as the users' thread is busy with tokens the engine only appends. On an executor of one thread these posts take no lock.
 void DeliveryQueue::hand_over() {
     constexpr size_t kGroup = 8;
+    thread_id_.store(this_thread_id(), std::memory_order_relaxed);
+    is_awaited_.store(false, std::memory_order_relaxed);
     if (next_ == batch_.size()) {
         batch_.clear();
         next_ = 0;
         std::lock_guard lock(mutex_);
         batch_.swap(items_);
-        is_posted_ = !batch_.empty();
-        if (batch_.empty()) return;
+        is_posted_ = !batch_.empty() || is_watched_.load(std::memory_order_relaxed);
+        if (!is_posted_) return;
     }
     const size_t end = std::min(batch_.size(), next_ + kGroup);
     for (; next_ < end; ++next_) {
@@ -46,7 +66,7 @@ void DeliveryQueue::hand_over() {
             net::post(executor_, net::append(std::move(item.handler), item.error, std::move(item.chunk)));
         }
     }
-    net::post(executor_, [self = shared_from_this()] { self->hand_over(); });
+    post_hand_over();
 }
 
 }  // namespace takt

@@ -3,9 +3,11 @@
 // neither wake one another for each token nor contend for one queue. Any thread adds; the hand-over runs on the users' executor.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/any_completion_executor.hpp>
 #include <boost/asio/any_completion_handler.hpp>
 #include <boost/asio/any_io_executor.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,11 +38,22 @@ public:
     void add(Item item);
     /// Runs `action` on the queue's executor once everything added before was posted.
     void add_action(std::function<void()> action);
+    /// Something will be added soon: until told otherwise the queue's executor comes to look, turn by turn between its other work,
+    /// instead of sleeping; a thread that sleeps takes longer to wake than a token's way. One thread calls this.
+    void watch(bool on);
+    /// Watched, and nobody has come to look yet though nothing was under way: the thread is wanted and does not run.
+    [[nodiscard]] bool is_awaited() const { return is_awaited_.load(std::memory_order_relaxed); }
+    /// The system's number of the thread that last handed over; 0: none did. Any thread.
+    [[nodiscard]] int64_t thread_id() const { return thread_id_.load(std::memory_order_relaxed); }
 
 private:
+    void post_hand_over();
     void hand_over();
 
     const boost::asio::any_io_executor executor_;
+    std::atomic<bool> is_watched_{false};
+    std::atomic<bool> is_awaited_{false};
+    std::atomic<int64_t> thread_id_{0};
     std::mutex mutex_;
     std::vector<Item> items_;
     bool is_posted_ = false;      // a hand-over is on its way and will see what is added

@@ -192,7 +192,7 @@ private:
         uint64_t last_step = 0;
     };
     std::vector<SlotUse> slots_;           // [max_running]
-    std::vector<RequestState::Waiter> woken_;   // by the step at hand; resumed together
+    std::vector<RequestState::Waiter> woken_;   // have a turn, to be resumed next
     std::set<std::pair<uint64_t, RequestId>> deadlines_;   // of live requests that have one
     std::deque<std::unique_ptr<InFlight>> inflight_;
     std::vector<std::unique_ptr<InFlight>> spare_;      // plans keep their memory

@@ -213,6 +213,7 @@ void EngineState::run_loop() {
         }
         if (!progressed) idle();
     }
+    watch(false);   // or the readers' thread would look out for ever
     is_stuck_ = !core_->idle();
     loaded_->device->set_wakeup(nullptr, nullptr);
 }
@@ -237,15 +238,31 @@ void EngineState::idle() {
     if (core_->idle() && !stopping_) check_books(wake);
     if (stopping_) wake = std::min(wake.value_or(UINT64_MAX), clock_.now_ns() + 1'000'000);
     const std::optional<uint64_t> end = core_->predicted_end_ns();
-    if (!end || core_->device_failed() || has_wakeup_) return wait_until(wake);
+    if (!end || core_->device_failed() || has_wakeup_) {
+        watch(false);
+        return wait_until(wake);
+    }
     const uint64_t now = clock_.now_ns();
     // A device that knows when its next completion comes says so; else the plan's prediction stands in.
     const std::optional<uint64_t> completion = loaded_->device->next_completion_ns();
     if (config_.device.wait == "block") return wait_until(std::min(wake.value_or(UINT64_MAX), completion.value_or(now + 50'000)));
     const uint64_t due = completion.value_or(*end);
-    const uint64_t spin_from = due > loaded_->core_options.wake_margin_ns ? due - loaded_->core_options.wake_margin_ns : 0;
+    const uint64_t margin = loaded_->core_options.wake_margin_ns;
+    const uint64_t spin_from = due > margin ? due - margin : 0;
+    watch(now >= spin_from && now < due + margin);
     if (config_.device.wait == "spin" || now >= spin_from) return pause_thread();
     wait_until(std::min(wake.value_or(UINT64_MAX), spin_from));
+}
+
+/// While the engine looks out for the end of a step, so does the thread that its tokens go to.
+void EngineState::watch(bool on) {
+    if (std::exchange(is_watching_, on) == on) return;
+    DeliveryQueue& deliveries = core_->deliveries();
+    if (config_.device.placement == "apart") {
+        if (on) placement_.keep_off_this_core(deliveries.thread_id());
+        if (!on && deliveries.is_awaited()) placement_.call_here();
+    }
+    deliveries.watch(on);
 }
 
 void EngineState::wait_until(std::optional<uint64_t> wake_ns) {

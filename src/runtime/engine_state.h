@@ -23,6 +23,7 @@
 #include "runtime/engine_setup.h"
 #include "runtime/log.h"
 #include "runtime/prepare.h"
+#include "runtime/thread_placement.h"
 
 namespace takt::detail {
 
@@ -55,6 +56,7 @@ private:
     void run_loop();
     void idle();
     void wait_until(std::optional<uint64_t> wake_ns);
+    void watch(bool on);
     void finish_drain();
     void check_books(std::optional<uint64_t>& wake_ns);
 
@@ -75,6 +77,8 @@ private:
 
     // Engine thread.
     bool stopping_ = false;
+    bool is_watching_ = false;                  // the readers' thread looks out for tokens
+    ThreadPlacement placement_;
     bool is_stuck_ = false;                     // stopped, and a launched step has not ended
     bool drain_cut_ = false;                    // the drain's deadline had to cancel requests
     uint64_t books_accepted_ = 0;               // accepted requests when the books were last checked

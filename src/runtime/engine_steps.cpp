@@ -136,10 +136,9 @@ void EngineCore::complete(InFlight& step, Status status) {
     const uint64_t now = parts_.clock->now_ns();
     progress_ns_.store(now);
     if (!status) fail_device(status.message);
-    if (!failed_) deliver(step, now);
     net::post(*parts_.io, [this, &step, now] {
-        resume_woken();
-        apply(step, now);   // by now each of them has said whether it goes on
+        if (!failed_) deliver(step, now);
+        apply(step, now);   // by now each request has said whether it goes on
     });
 }
 
@@ -151,6 +150,7 @@ void EngineCore::resume_woken() {
     woken_.clear();
 }
 
+/// Each request runs as soon as it has its turn: the first token of many leaves while the others wait for theirs.
 void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
     const SampleResult* samples = runner_->samples(step.ticket);
     for (const PlanSegment& segment : step.plan.segments) {
@@ -163,6 +163,7 @@ void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
         turn.seen_ns = now_ns;
         if (sample != nullptr) copy_sample(turn.sample, *sample);
         state->wake(woken_);
+        resume_woken();
     }
 }
 
