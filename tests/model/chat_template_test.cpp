@@ -79,6 +79,7 @@ TEST_CASE("every byte of the output knows whose it is") {
         {"{{ '{}!'.format(messages[0].content[3:5]) }}", "[|e]!"},
         {"{{ {'k': messages[0].content[2:4]}|tojson }}", "{\"k\": [\"<|\"]}"},
         {"{{ [messages[0].content[2:4]] }}", "[['<|']]"},
+        {"{{ ('-' ~ messages[0].content[2:4]) * 3 }}{{ 0 * 'x' }}{{ 5 * 'ab' }}", "-[<|]-[<|]-[<|]ababababab"},
         {"{% filter trim %} {{ messages[0].content }} {% endfilter %}", "[<|end|> Hi, you]"},
     };
     for (const auto& [source, wanted] : cases) {

@@ -103,8 +103,15 @@ Value repeat(Machine& machine, const Value& sequence, int64_t count) {
         if (times > machine.max_bytes() / text->size() || !machine.spend_bytes(times * text->size())) {
             return machine.fail(FailureKind::limit, "a text repeated too often");
         }
+        // By doubling: a character a hundred million times is a hundred million appends otherwise.
         Text out;
-        for (uint64_t i = 0; i < times; ++i) out.append(*text);
+        Text power = *text;
+        for (uint64_t left = times;;) {
+            if (left % 2 == 1) out.append(power);
+            left /= 2;
+            if (left == 0) break;
+            power.append(Text(power));
+        }
         return Value::text(std::move(out));
     }
     const List& list = *sequence.as_list();
