@@ -3,8 +3,9 @@
 
 bench/fuzz.py [--build build/asan] [--runs 10000000] [--json bench/results/fuzz.json] [TARGET...]
 
-What has been counted for the same commit of the code under test is kept, so an interrupted run goes on where it was. Inputs that are found
-lie in build/fuzz/TARGET, crashes in build/fuzz/TARGET.crash; a crash ends the target's turn and is told."""
+What has been counted is kept, with the commits it was counted at, so an interrupted run goes on where it was. Inputs are those of
+tests/data/fuzz_corpus.tar.xz and lie with what is found in build/fuzz/TARGET, crashes in build/fuzz/TARGET.crash; a crash ends the target's
+turn and is told. To keep what was found: TARGET -merge=1 into an empty folder, and pack that."""
 import argparse
 import datetime
 import json
@@ -14,6 +15,7 @@ import platform
 import re
 import subprocess
 import sys
+import tarfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -34,7 +36,11 @@ def sanitizers(build):
 def run_piece(program, name, runs):
     """(runs done, seconds, exit code)."""
     corpus, crashes = ROOT / f"build/fuzz/{name}_fuzz", ROOT / f"build/fuzz/{name}_fuzz.crash"
-    corpus.mkdir(parents=True, exist_ok=True)
+    if not corpus.exists():
+        corpus.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(ROOT / "tests/data/fuzz_corpus.tar.xz") as kept:
+            kept.extractall(corpus.parent, [member for member in kept if f"/{name}_fuzz" in member.name])
+    corpus.mkdir(exist_ok=True)
     crashes.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "ASAN_OPTIONS": "allocator_may_return_null=1:malloc_context_size=4",
                    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
