@@ -84,7 +84,8 @@ run_fuzzers() {
     local results=$1 seconds=$2 target num=0
     shift 2
     mkdir -p "$TAKT_ROOT/build/fuzz"
-    tar -xJf "$TAKT_ROOT/tests/data/fuzz_corpus.tar.xz" -C "$TAKT_ROOT/build/fuzz" --skip-old-files || say "the kept corpus could not be unpacked"
+    tar -xJf "$TAKT_ROOT/tests/data/fuzz_corpus.tar.xz" -C "$TAKT_ROOT/build/fuzz" --skip-old-files ||
+        say "the kept corpus could not be unpacked"
     for target in "$TAKT_ROOT"/build/asan/tests/fuzz/*_fuzz; do
         [ -x "$target" ] || continue
         say "fuzzing $(basename "$target") for $seconds s"
