@@ -70,11 +70,7 @@ Admission Scheduler::Impl::submit(const SchedulerRequest& request, uint64_t now_
     const bool full = static_cast<int32_t>(waiting.size()) >= config.max_waiting && !starts;
     if (free_records.empty() || full || (limit > 0 && tenant_waiting[tenant] >= limit)) {
         out.verdict = Admission::Verdict::queue_full;
-        Record probe;
-        probe.request = request;
-        probe.key_ns = UINT64_MAX / 2;   // behind everybody
-        probe.work_ns = cost.prefill_ns(0, request.prompt_tokens);
-        out.retry_after_ns = static_cast<uint64_t>(std::max(1e6, wait_estimate_ns(probe, now_ns)));
+        out.retry_after_ns = static_cast<uint64_t>(room_ns(request));
         return out;
     }
     Record r;
@@ -144,10 +140,23 @@ void Scheduler::Impl::finish(RequestId id) {
     free_records.push_back(place);
 }
 
+// Until the queue gives a place up: a prompt's work is done, or an answer ends, of its own tenant's where that has a limit.
+double Scheduler::Impl::room_ns(const SchedulerRequest& request) const {
+    const int32_t own_slots = config.tenants.empty() ? 0 : config.tenants[static_cast<size_t>(request.tenant_index)].max_running;
+    const double prompt = cost.prefill_ns(0, request.prompt_tokens) / prefill_share();
+    // As long as no answer has ended, a token a step with prompt rows.
+    const double gap = expected_gap_ns > 0 ? expected_gap_ns : std::max(step_ns, 1e6);
+    const double answer = expected_outputs * gap / (own_slots > 0 ? std::min(own_slots, config.max_running) : config.max_running);
+    return std::max({1e6, prompt, free_slots.empty() || own_slots > 0 ? answer : 0.0});
+}
+
 void Scheduler::Impl::learn_output(const Record& r) {
     // The first ones weigh more: what is believed before any was seen would refuse or reserve wrongly for hundreds of requests.
     const double gain = std::max(0.02, 1.0 / (2 + num_outputs_seen++));
     expected_outputs += gain * (std::max(1, r.num_emitted) - expected_outputs);
+    if (r.num_emitted < 2) return;
+    const double gap = static_cast<double>(r.last_emit_ns - r.first_emit_ns) / (r.num_emitted - 1);
+    expected_gap_ns += (expected_gap_ns > 0 ? gain : 1.0) * (gap - expected_gap_ns);
 }
 
 void Scheduler::Impl::publish(Record& r, int32_t computed) {

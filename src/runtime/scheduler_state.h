@@ -84,6 +84,7 @@ struct Scheduler::Impl {
     void publish(Record& r, int32_t computed);
     void charge(const Launched& step, uint64_t device_ns);
     void note_gaps(const Launched& step, uint64_t device_ns, CostVerdict verdict);
+    [[nodiscard]] double room_ns(const SchedulerRequest& request) const;
     void learn_output(const Record& r);
     [[nodiscard]] const SchedulerClass& class_of(const Record& r) const {
         return config.classes[static_cast<size_t>(r.request.class_index)];
@@ -179,6 +180,7 @@ struct Scheduler::Impl {
     int32_t steps_without_prefill = 0;
     bool last_constrained = false, last_infeasible = false;
     double expected_outputs = 256;         // learned length of an answer
+    double expected_gap_ns = 0;            // learned gap between two tokens of an answer; 0: none has ended yet
     double num_outputs_seen = 0;           // that it was learned from
     double reserve = 0.5;                  // learned share of what running answers may still need that admission keeps free
     double tilt = 1;                       // of the order: weight of a prompt's own cost against its deadline

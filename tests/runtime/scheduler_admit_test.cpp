@@ -323,6 +323,30 @@ TEST_CASE("a full queue says when to come again; a request that could start at o
     CHECK(rig.submit(6, 30'000, 400'000).verdict == Admission::Verdict::too_long_for_kv);
 }
 
+TEST_CASE("what a full queue says of the time to come again is near the truth once answers have ended", "[scheduler]") {
+    SchedulerConfig c = rig_config(400, 2);
+    c.max_waiting = 2;
+    SchedulerRig rig(c);
+    RequestId id = 1;
+    for (; id <= 8; ++id) {
+        CHECK(rig.submit(id, 100, 50).verdict == Admission::Verdict::accepted);
+        while (rig.scheduler.has_work() && id % 2 == 0) rig.step();
+    }
+    for (; id <= 12; ++id) {
+        CHECK(rig.submit(id, 100, 50).verdict == Admission::Verdict::accepted);
+        if (id <= 10) rig.step();
+    }
+    const Admission full = rig.submit(id, 100, 50);
+    REQUIRE(full.verdict == Admission::Verdict::queue_full);
+    const uint64_t from = rig.now;
+    do {
+        rig.step();
+    } while (rig.submit(++id, 100, 50).verdict == Admission::Verdict::queue_full);
+    const double truth = static_cast<double>(rig.now - from);
+    CHECK(static_cast<double>(full.retry_after_ns) > 0.3 * truth);
+    CHECK(static_cast<double>(full.retry_after_ns) < 3 * truth);
+}
+
 TEST_CASE("an answer's blocks serve the next turn of the conversation", "[scheduler]") {
     SchedulerRig rig(rig_config());
     std::vector<int32_t> tokens = numbers(100, 7);
