@@ -7,7 +7,7 @@
 // stage      engine   host->device no         pinned inputs of a step not in flight
 // launch     engine   device       no         stream (graph replay), event
 // complete   engine   device->host no         pinned results of the completed step
-// resume     engine   host         no         one request each; posted, never inline
+// resume     engine   host         no         one request each, in a posted turn of the loop, never while events are polled
 // apply      engine   host         no         scheduler, cost model, KV retirement
 #pragma once
 
