@@ -29,8 +29,8 @@ import websockets
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SETTINGS = ["server.port=0", "log.level=error", "device.kind=sim", "sim.scale=0.05", "model.max_context=1024", "scheduler.max_running=32",
-            "device.memory_budget_mib=1", "server.ping_seconds=600",
-            "server.header_seconds=600"]     # a machine that stands still for a minute is not the server's fault
+            "device.memory_budget_mib=1", "server.ping_seconds=3600",
+            "server.header_seconds=3600"]    # a machine that stands still for minutes is not the server's fault
 GROWTH_LIMIT_KIB = 2048     # of the last quarter's median over the second's: caches and arenas fill in the first
 
 
@@ -38,8 +38,8 @@ class Load:
     def __init__(self, port, context, seconds, rest):
         self.port, self.context, self.end, self.rest = port, context, time.monotonic() + seconds, rest
         self.counts = {}
-        # As patient as the rest: the machine may stand still for a minute.
-        self.secure = {"ssl": context, "ssl_handshake_timeout": 600} if context else {}
+        # As patient as the rest: the machine may stand still for minutes, and then every clock is late at once.
+        self.secure = {"ssl": context, "ssl_handshake_timeout": 3600} if context else {}
 
     async def connect(self):
         return await asyncio.open_connection("127.0.0.1", self.port, **self.secure)
@@ -56,7 +56,7 @@ class Load:
         data = raw if raw is not None else json.dumps(body).encode() if body is not None else b""
         method = "POST" if body is not None or raw is not None else "GET"
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
-        answer = await asyncio.wait_for(reader.read(), 600)
+        answer = await asyncio.wait_for(reader.read(), 3600)
         writer.close()
         return int(answer.split(b" ", 2)[1]), answer
 
@@ -67,7 +67,7 @@ class Load:
             await asyncio.sleep(self.rest)
             scheme = "wss" if self.context else "ws"
             async with websockets.connect(f"{scheme}://127.0.0.1:{self.port}/v1/stream", subprotocols=["takt.v1"], max_queue=4,
-                                          open_timeout=600, ping_timeout=600, **self.secure) as socket_:
+                                          open_timeout=3600, ping_interval=None, **self.secure) as socket_:
                 live = set()
                 for index in range(chance.randint(1, 8)):
                     fields = {"id": str(index), "prompt": "x" * chance.randint(1, 900), "max_tokens": chance.randint(1, 400),
@@ -84,7 +84,7 @@ class Load:
                     await asyncio.sleep(chance.random())          # asleep: the server must hold what it has
                 cut = chance.random() < 0.15
                 while live:
-                    frame = json.loads(await asyncio.wait_for(socket_.recv(), 600))
+                    frame = json.loads(await asyncio.wait_for(socket_.recv(), 3600))
                     if frame["type"] in ("done", "error") and frame["id"] in live:
                         live.discard(frame["id"])
                         self.count("stream " + frame.get("reason", frame.get("code", "")))
@@ -140,17 +140,17 @@ def rss_kib(pid):
 
 
 async def run(port, context, pid, options):
-    """One server's load: (counts, memory in KiB at even distances, the books after it)."""
+    """One server's load: (counts, memory in KiB at even distances, the books after it, what the clients did not expect)."""
     load = Load(port, context, options.minutes * 60, options.rest)
     tasks = [asyncio.create_task(work) for work in
              [*(load.streams(i) for i in range(12)), *(load.requests(100 + i) for i in range(4)), *(load.resets(200 + i) for i in range(2))]]
     memory = []
-    while load.open() and not any(task.done() and task.exception() for task in tasks):
+    while load.open():
         await asyncio.sleep(min(1.0, options.minutes))
         memory.append(rss_kib(pid))
-    await asyncio.gather(*tasks)
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.sleep(1)
-    return load.counts, memory, await load.metrics()
+    return load.counts, memory, await load.metrics(), [repr(problem) for problem in ended if problem]
 
 
 class Server:
@@ -167,11 +167,11 @@ def make_certificate(folder):
     return cert, key
 
 
-def judge(counts, memory, books, exit_code):
+def judge(counts, memory, books, problems, exit_code):
     """One server's part of the result; its `faults` are empty if all is well."""
     quarter = len(memory) // 4
     growth = statistics.median(memory[3 * quarter:]) - statistics.median(memory[quarter:2 * quarter])
-    faults = []
+    faults = list(problems)
     if growth > GROWTH_LIMIT_KIB:
         faults.append(f"memory grew by {growth} KiB")
     if books["takt_requests_accepted_total"] != books["takt_requests_finished_total"]:
