@@ -1,9 +1,7 @@
 // Prefill on a stream of its own, against the mixed forward: two engines on one device, so that the steps of running streams and the
 // slices of a prompt are on two of its streams and share its multiprocessors as the hardware deals them.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <thread>
 
 #include "step/scenarios.h"
 
@@ -26,10 +24,6 @@ std::vector<std::string> settings(const BenchOptions& options, int max_running, 
     return set;
 }
 
-void wait_for_tokens(const StreamLog& log, int64_t count) {
-    while (!log.done.load() && log.num_tokens.load() < count) std::this_thread::sleep_for(std::chrono::microseconds(200));
-}
-
 struct Apart {
     std::vector<double> first_ms, largest_gap_ms, median_gap_ms;
     std::string error;
@@ -43,7 +37,7 @@ void insert_once(Host& decoder, Host& prefiller, const BenchOptions& options, in
         const auto prompt = made_up_prompt(seed + static_cast<uint64_t>(i), options.context, vocab);
         streams.push_back(decoder.start(prompt, kStreamTokens));
     }
-    for (const auto& s : streams) wait_for_tokens(*s, 64);
+    for (const auto& s : streams) Host::wait(*s, 64);
     std::vector<size_t> from, to;
     for (const auto& s : streams) from.push_back(static_cast<size_t>(s->num_tokens.load()));
     const auto inserted = prefiller.start(made_up_prompt(seed + 500, num_tokens, vocab), 1);

@@ -100,8 +100,8 @@ std::shared_ptr<StreamLog> Host::start(std::vector<int32_t> prompt, int max_toke
     return log;
 }
 
-void Host::wait(const StreamLog& log) {
-    while (!log.done.load()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+void Host::wait(const StreamLog& log, int64_t num_tokens) {
+    while (!log.done.load() && log.num_tokens.load() < num_tokens) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
 std::vector<int32_t> Host::run(const std::vector<int32_t>& prompt, int max_tokens) {

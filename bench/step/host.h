@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -42,7 +43,8 @@ public:
 
     /// Begins a greedy request; the log may be read as it grows (`num_tokens`), and whole once it is done.
     std::shared_ptr<StreamLog> start(std::vector<int32_t> prompt, int max_tokens, Request base = {});
-    static void wait(const StreamLog& log);
+    /// Until it is done, or has that many tokens.
+    static void wait(const StreamLog& log, int64_t num_tokens = std::numeric_limits<int64_t>::max());
     /// Greedy tokens of one prompt, alone.
     std::vector<int32_t> run(const std::vector<int32_t>& prompt, int max_tokens);
 

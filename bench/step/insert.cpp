@@ -25,10 +25,6 @@ std::vector<std::string> settings(const BenchOptions& options, const std::vector
     return set;
 }
 
-void wait_for_tokens(const StreamLog& log, int64_t count) {
-    while (!log.done.load() && log.num_tokens.load() < count) std::this_thread::sleep_for(std::chrono::microseconds(200));
-}
-
 struct Insertion {
     double first_ms = 0, largest_gap_ms = 0, plain_gap_ms = 0;
     double gap_before_ms = 0;        // the one before the largest: of the tokens in flight when that step was launched
@@ -45,7 +41,7 @@ Insertion insert_once(Host& host, const BenchOptions& options, int num_tokens, i
     for (int i = 0; i < num_streams; ++i) {
         streams.push_back(host.start(made_up_prompt(seed + static_cast<uint64_t>(i), options.context, vocab), 20000, base));
     }
-    for (const auto& s : streams) wait_for_tokens(*s, 64);
+    for (const auto& s : streams) Host::wait(*s, 64);
     std::vector<size_t> from;
     for (const auto& s : streams) from.push_back(static_cast<size_t>(s->num_tokens.load()));
     Request long_one;
@@ -129,7 +125,7 @@ boost::json::object burst(Host& host, const BenchOptions& options, uint64_t seed
     for (int i = 0; i < kBurstStreams; ++i) {
         streams.push_back(host.start(made_up_prompt(seed + static_cast<uint64_t>(i), options.context, vocab), 20000, base));
     }
-    for (const auto& s : streams) wait_for_tokens(*s, 64);
+    for (const auto& s : streams) Host::wait(*s, 64);
     std::vector<size_t> from;
     for (const auto& s : streams) from.push_back(static_cast<size_t>(s->num_tokens.load()));
     for (int i = 0; i < kBurstPrompts; ++i) {
@@ -137,7 +133,7 @@ boost::json::object burst(Host& host, const BenchOptions& options, uint64_t seed
     }
     std::vector<double> first;
     for (const auto& p : prompts) {
-        wait_for_tokens(*p, 1);
+        Host::wait(*p, 1);
     }
     for (const auto& s : streams) s->cancel.store(true);
     double gap = 0;

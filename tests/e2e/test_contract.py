@@ -15,7 +15,7 @@ import websockets
 
 from conftest import PROGRAM, ROOT, SIM, Server
 from frames import connect, finish, receive, send, text
-from test_hostile import GENERATE, UPGRADE, masked, open_socket, reset
+from test_hostile import GENERATE, UPGRADE, masked, open_socket, read_to_end, reset
 from test_http import CHAT, HELLO, call, events
 
 
@@ -48,12 +48,7 @@ def close_code(server, *frames):
     """What the server closes a socket with after these bytes."""
     with upgraded(server) as connection:
         connection.sendall(b"".join(frames))
-        seen = b""
-        try:
-            while piece := connection.recv(65536):
-                seen += piece
-        except ConnectionError:
-            pass
+        seen = read_to_end(connection)
     at = seen.rfind(b"\x88\x02")
     return struct.unpack(">H", seen[at + 2:at + 4])[0] if at >= 0 else None
 

@@ -23,6 +23,17 @@ def strict():
     assert not any("exception" in line for line in server.log)
 
 
+def read_to_end(connection):
+    """What comes until the server closes, or resets."""
+    seen = b""
+    try:
+        while piece := connection.recv(65536):
+            seen += piece
+    except ConnectionError:
+        pass
+    return seen
+
+
 def clean(server, connections=0):
     """Everything that anybody held is given back. One connection is the scraper's own."""
     server.wait_for("takt_requests_running", 0, 10)
@@ -135,12 +146,7 @@ def test_a_websocket_that_answers_no_ping_is_let_go(strict):
     connection.sendall(UPGRADE + masked(json.dumps(GENERATE)))
     connection.settimeout(10)
     begin = time.monotonic()
-    seen = b""
-    try:
-        while piece := connection.recv(65536):
-            seen += piece
-    except ConnectionError:
-        pass
+    seen = read_to_end(connection)
     assert b"\x89\x00" in seen and time.monotonic() - begin < 8
     connection.close()
     clean(strict)
