@@ -157,7 +157,7 @@ private:
     [[nodiscard]] uint64_t earliest_end_ns(const InFlight& step) const;
     [[nodiscard]] uint64_t plan_due_ns() const;
     void launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns);
-    void take_slot(int32_t slot, RequestId id);
+    void take_slot(int32_t slot, RequestId id, uint64_t now_ns);
     [[nodiscard]] RequestState* find(const PlanSegment& segment) const;
     [[nodiscard]] uint64_t last_launched_step(const RequestState& state) const;
     void await_front();

@@ -82,7 +82,7 @@ void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns
     host_ns_ += 0.1 * (static_cast<double>(step->host_ns) - host_ns_);
     for (const PlanSegment& segment : step->plan.segments) {
         SlotUse& slot = slots_[static_cast<size_t>(segment.slot)];
-        if (slot.id != segment.request) take_slot(segment.slot, segment.request);
+        if (slot.id != segment.request) take_slot(segment.slot, segment.request, now);
         slot.last_step = step->plan.step;
     }
     for (RequestId id : step->plan.admitted) {
@@ -100,7 +100,7 @@ void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns
 }
 
 /// The request's first rows in this slot are under way.
-void EngineCore::take_slot(int32_t slot, RequestId id) {
+void EngineCore::take_slot(int32_t slot, RequestId id, uint64_t now_ns) {
     RequestState& state = *requests_.at(id);
     SlotUse& use = slots_[static_cast<size_t>(slot)];
     // Whoever had it was preempted; so was this one, if it had another.
@@ -109,7 +109,7 @@ void EngineCore::take_slot(int32_t slot, RequestId id) {
     use = {id, &state, 0};
     state.slot = slot;
     if (state.admitted_ns != 0) return;
-    state.admitted_ns = parts_.clock->now_ns();
+    state.admitted_ns = now_ns;
     metrics_.queue.observe(static_cast<double>(state.admitted_ns - state.spec.arrival_ns) * 1e-9);
 }
 
