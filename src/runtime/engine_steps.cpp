@@ -2,6 +2,7 @@
 #include "runtime/engine_core.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 
 #include "kernels/assert.h"
 

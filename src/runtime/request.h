@@ -3,7 +3,6 @@
 #pragma once
 
 #include <boost/asio/async_result.hpp>
-#include <boost/asio/post.hpp>
 #include <array>
 #include <cstdint>
 #include <deque>

@@ -307,13 +307,4 @@ double Scheduler::host_part_ns() const { return impl_->host.ns(); }
 double Scheduler::reserve_factor() const { return impl_->reserve; }
 double Scheduler::share_gap_ms() const { return impl_->shares.greatest_gap(); }
 
-uint64_t Scheduler::wait_estimate_ns(const SchedulerRequest& request) const {
-    SchedulerRecord probe;
-    probe.request = request;
-    probe.state = SchedulerRecord::State::waiting;
-    probe.key_ns = request.arrival_ns + impl_->ttft_ns(probe);
-    probe.work_ns = impl_->cost.prefill_ns(0, request.prompt_tokens);
-    return static_cast<uint64_t>(impl_->wait_estimate_ns(probe, request.arrival_ns));
-}
-
 }  // namespace takt

@@ -119,8 +119,6 @@ public:
     [[nodiscard]] double reserve_factor() const;                  ///< learned share of the expected outputs that admission keeps free
     /// Largest difference between counters of tenants that are both active, in ms over weight.
     [[nodiscard]] double share_gap_ms() const;
-    /// Device time until the first token of a prompt that came now, as admission judges it.
-    [[nodiscard]] uint64_t wait_estimate_ns(const SchedulerRequest& request) const;
 
     struct Impl;
 
