@@ -3,9 +3,12 @@ import json
 
 import websockets
 
+from conftest import HANG
+
 
 def connect(server, **arguments):
     arguments.setdefault("subprotocols", ["takt.v1"])
+    arguments.setdefault("open_timeout", HANG)
     return websockets.connect(server.ws + "/v1/stream", **arguments)
 
 

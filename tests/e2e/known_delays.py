@@ -2,6 +2,7 @@
 import asyncio
 import json
 import threading
+import time
 
 import websockets
 
@@ -23,10 +24,12 @@ async def tokens(count):
 
 
 class KnownDelays:
-    """Runs on a thread of its own; `ws` and `http` are its addresses, `seen` the requests' bodies."""
+    """Runs on a thread of its own; `ws` and `http` are its addresses, `seen` the requests' bodies, `at_once` how many were live as each
+    of them came, `delays` what each of its tokens really took on this machine, in ms: the first from the request, others from the one
+    before."""
 
     def __init__(self):
-        self.seen = []
+        self.forget()
         self.ready = threading.Event()
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -46,6 +49,25 @@ class KnownDelays:
             await self.end.wait()
             plain.close()
 
+    def forget(self):
+        self.seen, self.at_once, self.live = [], [], 0
+        self.delays = {"ttft": [], "itl": []}
+
+    async def tokens(self, request):
+        """The indices of a request's tokens, each when it is due, into the books."""
+        self.seen.append(request)
+        self.live += 1
+        self.at_once.append(self.live)
+        last = time.monotonic()
+        try:
+            async for index in tokens(request["max_tokens"]):
+                now = time.monotonic()
+                self.delays["itl" if index else "ttft"].append((now - last) * 1e3)
+                last = now
+                yield index
+        finally:
+            self.live -= 1
+
     def stop(self):
         self.loop.call_soon_threadsafe(self.end.set)
         self.thread.join(10)
@@ -53,9 +75,8 @@ class KnownDelays:
     async def _stream(self, socket):
         async for text in socket:
             frame = json.loads(text)
-            self.seen.append(frame)
             await socket.send(json.dumps({"type": "accepted", "id": frame["id"], "prompt_tokens": len(frame["tokens"])}))
-            async for index in tokens(frame["max_tokens"]):
+            async for index in self.tokens(frame):
                 await socket.send(json.dumps({"type": "delta", "id": frame["id"], "index": index, "text": "x", "tokens": [1]}))
             await socket.send(json.dumps({"type": "done", "id": frame["id"], "reason": "length"}))
 
@@ -69,7 +90,6 @@ class KnownDelays:
                     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
                     continue
                 request = json.loads(body)
-                self.seen.append(request)
                 await self._events(writer, request)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -77,6 +97,7 @@ class KnownDelays:
 
     async def _events(self, writer, request):
         if request["max_tokens"] == 13:
+            self.seen.append(request)
             text = b'{"error":{"code":"queue_full","message":"full"}}'
             writer.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
             return
@@ -86,7 +107,7 @@ class KnownDelays:
             writer.write(b"%x\r\n%s\r\n" % (len(text), text))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         chat = "messages" in request
-        async for _ in tokens(request["max_tokens"]):
+        async for _ in self.tokens(request):
             event({"choices": [{"index": 0, "delta": {"content": "x"}} if chat else {"index": 0, "text": "x"}]})
             await writer.drain()
         count = len(request.get("prompt", [])) or 9

@@ -7,7 +7,11 @@ import signal
 import subprocess
 import time
 
-from conftest import PROGRAM, ROOT
+from conftest import HANG, PROGRAM, ROOT
+
+
+# The simulated device's answer to "Tell me" has some 250 tokens and then ends by itself: a minute like this.
+SLOW = ["--max-tokens", "100000", "--set", "sim.scale=40"]
 
 
 class Terminal:
@@ -21,7 +25,7 @@ class Terminal:
         os.close(inner)
         self.text = ""
 
-    def expect(self, pattern, seconds=20):
+    def expect(self, pattern, seconds=HANG):
         """Reads until the pattern comes; what stood before it is returned and forgotten."""
         end = time.monotonic() + seconds
         while not (found := re.search(pattern, self.text)):
@@ -41,7 +45,7 @@ class Terminal:
 def test_a_conversation_through_a_pipe():
     lines = "/max_tokens 8\n/seed 1\nHello\n/retry\n/none\nfirst \\\nsecond\n/timings\nagain\n/exit\nnever\n"
     result = subprocess.run([PROGRAM, "chat", "--set", "device.kind=sim", "--set", "sim.scale=0"], input=lines, capture_output=True,
-                            text=True, timeout=30, cwd=ROOT / "tests")
+                            text=True, timeout=HANG, cwd=ROOT / "tests")
     assert result.returncode == 0, result.stderr
     out = result.stdout.splitlines()
     assert out[:2] == ["/max_tokens: 8", "/seed: 1"]
@@ -51,7 +55,7 @@ def test_a_conversation_through_a_pipe():
 
 
 def test_an_interrupt_stops_the_answer_and_not_the_program(tmp_path):
-    chat = Terminal(tmp_path, "--max-tokens", "100000")
+    chat = Terminal(tmp_path, *SLOW)
     chat.expect("/help lists")
     chat.expect("> ")
     chat.type("Tell me\r")
@@ -70,22 +74,22 @@ def test_an_interrupt_stops_the_answer_and_not_the_program(tmp_path):
     chat.expect("!\r")
     chat.expect("> ")
     chat.type("\x04")
-    assert chat.process.wait(10) == 0
+    assert chat.process.wait(HANG) == 0
     history = (tmp_path / ".takt_history")
     assert "Grüße, Tell me!" in history.read_text().replace("\\040", " ") and history.stat().st_mode & 0o077 == 0
 
 
 def test_it_ends_when_told_to(tmp_path):
-    chat = Terminal(tmp_path, "--max-tokens", "100000")
+    chat = Terminal(tmp_path, *SLOW)
     chat.expect("> ")
     chat.type("Tell me\r")
     chat.expect("Tell me\r\n")
     chat.process.send_signal(signal.SIGTERM)
-    assert chat.process.wait(10) == 0
+    assert chat.process.wait(HANG) == 0
 
 
 def test_a_refusal_is_said_and_the_conversation_goes_on():
     result = subprocess.run([PROGRAM, "chat", "--set", "device.kind=sim", "--set", "sim.scale=0", "--set", "model.max_context=64",
-                             "--max-tokens", "3"], input="word " * 200 + "\nHi\n", capture_output=True, text=True, timeout=30,
+                             "--max-tokens", "3"], input="word " * 200 + "\nHi\n", capture_output=True, text=True, timeout=HANG,
                             cwd=ROOT / "tests")
     assert result.returncode == 0 and "64" in result.stderr and result.stdout.strip(), (result.stdout, result.stderr)

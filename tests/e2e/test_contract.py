@@ -13,20 +13,19 @@ import time
 import pytest
 import websockets
 
-from conftest import PROGRAM, ROOT, SIM, Server
+from conftest import HANG, PROGRAM, ROOT, SIM, Server
 from frames import connect, finish, receive, send, text
 from test_hostile import GENERATE, UPGRADE, masked, open_socket, read_to_end, reset
 from test_http import CHAT, HELLO, call, events
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+    return asyncio.run(asyncio.wait_for(coroutine, HANG))
 
 
 def upgraded(server):
     """A raw socket whose handshake is answered."""
     connection = open_socket(server)
-    connection.settimeout(10)
     connection.sendall(UPGRADE)
     head = b""
     while not head.endswith(b"\r\n\r\n"):
@@ -86,48 +85,62 @@ def test_compression_is_declined_and_control_frames_come_between_fragments(sim):
 def test_frames_of_a_client_that_did_not_wait_for_its_handshake_are_kept(sim):
     with open_socket(sim) as connection:
         connection.sendall(UPGRADE + masked(json.dumps({**GENERATE, "max_tokens": 2})))
-        connection.settimeout(10)
         read_until(connection, b'"done"')
 
 
 @pytest.fixture(scope="module")
 def one_long_forward():
-    """A prompt is one forward of seconds; pings are due several times in it."""
-    server = Server("--set", "device.kind=sim", "--set", "sim.scale=20", "--set", "sim.noise=0", "--set", "scheduler.policy=fixed-chunk",
-                    "--set", "scheduler.fixed_chunk_tokens=8192", "--set", "server.ping_seconds=0.2", "--set", "server.drain_seconds=1")
+    """A prompt is one forward of seconds; pings are due several times in it, and a busy client has a second for each answer."""
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=40", "--set", "sim.noise=0", "--set", "scheduler.policy=fixed-chunk",
+                    "--set", "scheduler.fixed_chunk_tokens=8192", "--set", "server.ping_seconds=0.6", "--set", "server.drain_seconds=1")
+    # Its guess of a step's time knows nothing of the scale: the first forward teaches it what to expect.
+    assert call(server, "/v1/completions", {"prompt": [9] * 4000, "max_tokens": 1})[0] == 200
     yield server
     assert server.stop() == 0
 
 
+def at_least_three(attempt):
+    """A machine that stands still for seconds breaks promises in time: not three times in a row."""
+    counts = []
+    while not counts or (counts[-1] < 3 and len(counts) < 3):
+        counts.append(attempt(len(counts)))
+    assert counts[-1] >= 3, counts
+
+
 def test_pings_flow_and_the_server_stays_ready_while_a_prompt_is_one_long_forward(one_long_forward):
-    with upgraded(one_long_forward) as connection:
-        request = json.dumps({"type": "generate", "id": "a", "tokens": [1] * 4000, "max_tokens": 1, "ignore_eos": True})
-        connection.sendall(masked(request))
-        connection.settimeout(30)
-        seen = b""
-        while b'"delta"' not in seen:
-            piece = connection.recv(65536)
-            assert piece
-            seen += piece
-            if piece.startswith(b"\x89\x00"):
-                connection.sendall(b"\x8a\x80\0\0\0\0")
-                assert call(one_long_forward, "/health/ready")[0] == 200
-        assert seen[:seen.index(b'"delta"')].count(b"\x89\x00") >= 3, seen
+    def num_pings(attempt):
+        with upgraded(one_long_forward) as connection:
+            request = json.dumps({"type": "generate", "id": "a", "tokens": [1 + attempt] * 4000, "max_tokens": 1, "ignore_eos": True})
+            connection.sendall(masked(request))
+            seen = b""
+            while b'"delta"' not in seen:
+                piece = connection.recv(65536)
+                if not piece:
+                    return 0      # its answer to a ping came too late
+                seen += piece
+                if piece.startswith(b"\x89\x00"):
+                    connection.sendall(b"\x8a\x80\0\0\0\0")
+                    if call(one_long_forward, "/health/ready")[0] != 200:
+                        return 0
+            return seen[:seen.index(b'"delta"')].count(b"\x89\x00")
+    at_least_three(num_pings)
 
 
 def test_a_stream_has_its_head_at_once_and_comment_lines_while_nothing_comes(one_long_forward):
-    body = json.dumps({"prompt": [2] * 4000, "max_tokens": 1, "ignore_eos": True, "stream": True}).encode()
-    with open_socket(one_long_forward) as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-        connection.settimeout(30)
-        seen = read_until(connection, b"data: ")
-        assert seen.startswith(b"HTTP/1.1 200") and seen[:seen.index(b"data: ")].count(b": ping\n\n") >= 3
+    def num_comments(attempt):
+        body = json.dumps({"prompt": [101 + attempt] * 4000, "max_tokens": 1, "ignore_eos": True, "stream": True}).encode()
+        with open_socket(one_long_forward) as connection:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            seen = read_until(connection, b"data: ")
+            assert seen.startswith(b"HTTP/1.1 200")
+            return seen[:seen.index(b"data: ")].count(b": ping\n\n")
+    at_least_three(num_comments)
 
 
 def test_a_cancel_in_prefill_ends_the_request_with_no_token(one_long_forward):
     async def body():
         async with connect(one_long_forward) as stream:
-            await send(stream, type="generate", id="a", tokens=[3] * 4000, max_tokens=5, ignore_eos=True)
+            await send(stream, type="generate", id="a", tokens=[201] * 4000, max_tokens=5, ignore_eos=True)
             assert (await receive(stream))["type"] == "accepted"
             await asyncio.sleep(0.3)
             await send(stream, type="cancel", id="a")
@@ -135,7 +148,7 @@ def test_a_cancel_in_prefill_ends_the_request_with_no_token(one_long_forward):
     frames = run(body())
     assert [frame["type"] for frame in frames] == ["done"] and frames[0]["reason"] == "cancelled"
     assert frames[0]["usage"]["completion_tokens"] == 0
-    one_long_forward.wait_for("takt_kv_blocks_used", 0, 20)
+    one_long_forward.wait_for("takt_kv_blocks_used", 0, 30)
 
 
 def test_done_holds_all_that_is_promised_and_frames_about_nobody_are_ignored(sim):
@@ -196,7 +209,6 @@ def test_a_full_queue_is_429_and_says_when_to_come_again(narrow):
     # A request that waits and whose client leaves is gone, and the one that runs is not disturbed.
     reset(held.pop())
     narrow.wait_for("takt_requests_waiting", 0)
-    held[0].settimeout(60)
     assert held[0].recv(15) == b"HTTP/1.1 200 OK"
     held[0].close()
     narrow.wait_for("takt_requests_running", 0, 20)
@@ -284,10 +296,10 @@ def test_every_series_is_there_and_the_books_agree(sim):
     for label in ('reason="stop"', 'reason="length"', 'reason="cancelled"', 'reason="error"', 'kind="ttft"', 'kind="itl"',
                   'mode="decode"', 'mode="prefill"', 'mode="mixed"', 'cause="prefill"', 'cause="reader"', 'le="0.0005"'):
         assert label in served, label
-    assert sim.metric("takt_generated_tokens_total") == before["takt_generated_tokens_total"] + 11
-    assert sim.metric("takt_inter_token_seconds_count") == before["takt_inter_token_seconds_count"] + 10
+    sim.wait_for("takt_generated_tokens_total", before["takt_generated_tokens_total"] + 11)
+    sim.wait_for("takt_inter_token_seconds_count", before["takt_inter_token_seconds_count"] + 10)
     sim.wait_for("takt_requests_running", 0)
-    assert sim.metric("takt_requests_accepted_total") == sim.metric("takt_requests_finished_total")
+    sim.wait_for("takt_requests_finished_total", sim.metric("takt_requests_accepted_total"))
 
 
 def test_full_disks_for_logs_and_for_the_ready_line_end_nothing():
@@ -300,7 +312,7 @@ def test_full_disks_for_logs_and_for_the_ready_line_end_nothing():
                 connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 assert connection.recv(15) == b"HTTP/1.1 200 OK"
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(HANG) == 0
         process.stdout.close()
 
 
@@ -315,16 +327,15 @@ def test_an_interrupted_generate_is_130():
                                cwd=ROOT / "tests", env={**os.environ})
     assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=HANG)
     assert process.returncode == 130
 
 
 def test_while_it_drains_nothing_new_is_taken_and_what_runs_is_finished():
-    server = Server("--set", "device.kind=sim", "--set", "sim.scale=2", "--set", "server.drain_seconds=20")
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=10", "--set", f"server.drain_seconds={HANG}")
     body = json.dumps({**HELLO, "max_tokens": 80, "stream": True}).encode()
     running = open_socket(server)
     running.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    running.settimeout(30)
     seen = running.recv(65536)
     idle = open_socket(server)
     server.wait_for("takt_connections", 3)
@@ -334,7 +345,7 @@ def test_while_it_drains_nothing_new_is_taken_and_what_runs_is_finished():
             await send(stream, type="generate", id="a", prompt="x", max_tokens=80, ignore_eos=True)
             assert (await receive(stream))["type"] == "accepted"
             server.process.send_signal(signal.SIGTERM)
-            end = time.monotonic() + 10
+            end = time.monotonic() + HANG
             while not any("stopping" in line for line in server.log):
                 assert time.monotonic() < end
                 await asyncio.sleep(0.01)
@@ -350,6 +361,5 @@ def test_while_it_drains_nothing_new_is_taken_and_what_runs_is_finished():
     while piece := running.recv(65536):
         seen += piece
     assert seen.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-    idle.settimeout(5)
     assert idle.recv(1) == b""
-    assert server.process.wait(20) == 0
+    assert server.process.wait(HANG) == 0

@@ -8,16 +8,24 @@ import time
 
 import pytest
 
-from conftest import SIM, Server
+from conftest import HANG, SIM, Server
 from frames import connect, finish, receive, send
 from test_http import call, raw
 
 
 @pytest.fixture(scope="module")
 def strict():
-    """Short limits, so that what runs into them does so soon."""
-    server = Server("--set", "device.kind=sim", "--set", "sim.scale=0.2", "--set", "server.header_seconds=1", "--set", "server.ping_seconds=0.5",
-                    "--set", "server.max_connections=600", "--set", "server.max_message_kib=64")
+    """A small message limit, and the time-outs of a server that is in use."""
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=0.2", "--set", "server.max_message_kib=64")
+    yield server
+    assert server.stop() == 0
+    assert not any("exception" in line for line in server.log)
+
+
+@pytest.fixture(scope="module")
+def hasty():
+    """Short time-outs, so that what runs into them does so soon. A busy machine makes honest clients run into them too."""
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=0.2", "--set", "server.header_seconds=1", "--set", "server.ping_seconds=0.5")
     yield server
     assert server.stop() == 0
     assert not any("exception" in line for line in server.log)
@@ -49,7 +57,7 @@ def reset(connection):
 
 
 def open_socket(server):
-    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=HANG)
 
 
 def masked(text):
@@ -63,35 +71,33 @@ UPGRADE = (b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\
 GENERATE = {"type": "generate", "id": "a", "prompt": "x" * 40, "max_tokens": 3000, "ignore_eos": True}
 
 
-def test_heads_that_come_a_byte_at_a_time_run_out_of_time_and_hinder_nobody(strict):
-    slow = [open_socket(strict) for _ in range(200)]
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-    begin = time.monotonic()
-    for index in range(12):
+def test_heads_that_come_a_byte_at_a_time_run_out_of_time_and_hinder_nobody(hasty):
+    """The time is that of the whole head: bytes that go on coming win none."""
+    slow = [open_socket(hasty) for _ in range(200)]
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 300
+    for index in range(len(head)):
         for connection in slow:
             try:
                 connection.send(head[index:index + 1])
             except OSError:
                 pass
-        assert call(strict, "/health/live")[0] == 200
+        if hasty.metric("takt_connections") == 1:   # the scraper's own
+            break
         time.sleep(0.1)
+    assert 0 < index < len(head) - 1
     for connection in slow:
-        assert connection.recv(100) == b""
-    assert time.monotonic() - begin < 6
-    for connection in slow:
+        assert read_to_end(connection) == b""
         connection.close()
-    clean(strict)
+    clean(hasty)
 
 
-def test_a_body_that_never_comes_runs_out_of_time(strict):
-    connection = open_socket(strict)
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
-    connection.settimeout(15)
+def test_a_body_that_never_comes_runs_out_of_time(hasty):
     begin = time.monotonic()
-    assert not connection.recv(100).startswith(b"HTTP/1.1 200")
-    assert 3 < time.monotonic() - begin < 12
-    connection.close()
-    clean(strict)
+    with open_socket(hasty) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        assert not read_to_end(connection).startswith(b"HTTP/1.1 200")
+    assert time.monotonic() - begin > 3
+    clean(hasty)
 
 
 @pytest.mark.parametrize("begin, piece", [(b"1;", b"x" * 65536), (b"0\r\nX: ", b"x" * 65536), (b"0\r\n", b"X: " + b"y" * 4093 + b"\r\n")])
@@ -131,25 +137,18 @@ def test_a_reset_at_every_moment_of_a_stream(strict):
         connection.sendall(UPGRADE)
         for index in range(3):
             connection.sendall(masked(json.dumps({**GENERATE, "id": str(index)})))
-        connection.settimeout(chance.random() * 0.03 + 0.001)
-        try:
-            while connection.recv(4096):
-                pass
-        except TimeoutError:
-            pass
+        for _ in range(chance.randrange(40)):      # so many pieces of what it is sent: the handshake, frames of three streams
+            connection.recv(chance.choice((16, 256, 4096)))
         reset(connection) if chance.random() < 0.5 else connection.close()
     clean(strict)
 
 
-def test_a_websocket_that_answers_no_ping_is_let_go(strict):
-    connection = open_socket(strict)
-    connection.sendall(UPGRADE + masked(json.dumps(GENERATE)))
-    connection.settimeout(10)
-    begin = time.monotonic()
-    seen = read_to_end(connection)
-    assert b"\x89\x00" in seen and time.monotonic() - begin < 8
-    connection.close()
-    clean(strict)
+def test_a_websocket_that_answers_no_ping_is_let_go(hasty):
+    with open_socket(hasty) as connection:
+        connection.sendall(UPGRADE + masked(json.dumps({**GENERATE, "max_tokens": 100000})))
+        seen = read_to_end(connection)
+    assert b"\x89\x00" in seen and b'"done"' not in seen
+    clean(hasty)
 
 
 def test_a_client_that_does_not_read_is_paused_and_others_go_on(strict):
@@ -165,25 +164,31 @@ def test_a_client_that_does_not_read_is_paused_and_others_go_on(strict):
             frames = await finish(other, "a")
             assert frames[-1]["usage"]["completion_tokens"] == 500
             reset(stalled)
-    asyncio.run(asyncio.wait_for(body(), 60))
+    asyncio.run(asyncio.wait_for(body(), HANG))
     clean(strict)
 
 
-def test_connections_beyond_the_limit_are_told_so(strict):
-    held = [open_socket(strict) for _ in range(600)]
-    strict_answer = raw(strict, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", 2)
-    assert strict_answer.startswith(b"HTTP/1.1 503") and b"max_connections" in strict_answer and b"Retry-After" in strict_answer
-    more = [open_socket(strict) for _ in range(1000)]
-    for connection in held + more:
+def test_connections_beyond_the_limit_are_told_so():
+    server = Server(*SIM, "--set", "server.max_connections=600", "--set", f"server.header_seconds={HANG}")
+    held = [open_socket(server) for _ in range(600)]
+    answer = raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 503") and b"max_connections" in answer and b"Retry-After" in answer
+    held += [open_socket(server) for _ in range(1000)]
+    # Among those that wait to be accepted the scraper is one more: it has its turn once they are gone.
+    for connection in held:
         connection.close()
-    time.sleep(0.2)
-    clean(strict)
+    for _ in range(500):
+        if raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
+            break
+        time.sleep(0.02)
+    clean(server)
+    assert server.stop() == 0
 
 
 def test_one_address_has_its_limit():
-    server = Server(*SIM, "--set", "server.max_connections_per_address=5")
+    server = Server(*SIM, "--set", "server.max_connections_per_address=5", "--set", f"server.header_seconds={HANG}")
     held = [open_socket(server) for _ in range(5)]
-    assert b"max_connections_per_address" in raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", 2)
+    assert b"max_connections_per_address" in raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
     held.pop().close()
     server.wait_for("takt_connections", 5)
     for connection in held:
@@ -205,7 +210,7 @@ def test_long_texts_wait_for_the_tokeniser_in_a_bounded_queue():
             assert all(end["retry_after_ms"] > 0 for end in ends if end["code"] == "queue_full")
             await send(stream, type="generate", id="last", prompt="x", max_tokens=2, ignore_eos=True)
             return await finish(stream, "last")
-    assert asyncio.run(asyncio.wait_for(body(), 60))[-1]["reason"] == "length"
+    assert asyncio.run(asyncio.wait_for(body(), HANG))[-1]["reason"] == "length"
     assert server.stop() == 0
 
 
@@ -235,6 +240,6 @@ def test_mutated_frames_never_end_the_socket_or_a_neighbour(strict):
                     assert frame["id"] not in ends or frame["id"] in values, frame
                     ends[frame["id"]] = frame
             return ends
-    ends = asyncio.run(asyncio.wait_for(body(), 60))
+    ends = asyncio.run(asyncio.wait_for(body(), HANG))
     assert ends["steady"]["reason"] == ends["last"]["reason"] == "length"
     clean(strict)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, SIM, Server
+from conftest import HANG, ROOT, SIM, Server
 
 openai = pytest.importorskip("openai")
 
@@ -83,7 +83,7 @@ def test_responses_over_websocket_async(sim):
             async for event in connection:
                 if event.type in ("response.completed", "response.incomplete"):
                     return event.response
-    assert asyncio.run(asyncio.wait_for(body(), 20)).output_text
+    assert asyncio.run(asyncio.wait_for(body(), HANG)).output_text
 
 
 def test_lanes_run_side_by_side_and_each_event_names_its_own(slow_sim):
@@ -91,7 +91,8 @@ def test_lanes_run_side_by_side_and_each_event_names_its_own(slow_sim):
         client = openai.AsyncOpenAI(base_url=slow_sim.http + "/v1", api_key="none")
         async with client.responses.connect() as connection:
             for lane in ("a", "b"):
-                await connection.response.create(model="sim", input="one", max_output_tokens=12, stream_id=lane)
+                await connection.send({"type": "response.create", "model": "sim", "input": "one", "max_output_tokens": 400, "ignore_eos": True,
+                                       "stream_id": lane})
             await connection.response.create(model="sim", input="x", stream_id="a")
             events, ends = [], 0
             async for event in connection:
@@ -99,7 +100,7 @@ def test_lanes_run_side_by_side_and_each_event_names_its_own(slow_sim):
                 ends += event.type in ("response.completed", "response.incomplete")
                 if ends == 2:
                     return events
-    events = asyncio.run(asyncio.wait_for(body(), 30))
+    events = asyncio.run(asyncio.wait_for(body(), HANG))
     refused = [event for event in events if event.type == "error"]
     assert [(event.stream_id, event.status) for event in refused] == [("a", 400)] and "live" in refused[0].error.message
     lanes = {lane: [event for event in events if event.stream_id == lane and event.type != "error"] for lane in ("a", "b")}
@@ -118,7 +119,7 @@ def test_a_draining_server_ends_the_iterator_of_the_client_quietly():
         assert until_end(connection)
         server.process.send_signal(signal.SIGTERM)
         assert list(connection) == []          # 1001 ends it; any other code would raise
-    assert server.process.wait(15) == 0
+    assert server.process.wait(HANG) == 0
 
 
 def test_the_client_retries_what_may_be_tried_again_and_nothing_else():
@@ -143,5 +144,5 @@ def test_the_client_retries_what_may_be_tried_again_and_nothing_else():
 def test_the_example_clients_run_as_written(real):
     for script, base in (("stream.py", real.ws), ("openai_chat.py", real.http + "/v1")):
         result = subprocess.run([sys.executable, ROOT / "examples/clients" / script, base], capture_output=True, text=True,
-                                timeout=60)
+                                timeout=HANG)
         assert result.returncode == 0 and len(result.stdout) > 20, result.stderr

@@ -5,11 +5,12 @@ import json
 import pytest
 import websockets
 
+from conftest import HANG
 from frames import connect, finish, receive, send, text
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+    return asyncio.run(asyncio.wait_for(coroutine, HANG))
 
 
 def test_one_request_from_accepted_to_done(sim):
@@ -110,18 +111,22 @@ def test_a_fragmented_message_is_one_frame(sim):
 def test_a_duplicate_id_leaves_the_live_request_alone(slow_sim):
     async def body():
         async with connect(slow_sim) as socket:
-            await send(socket, type="generate", id="a", prompt="x", max_tokens=30, ignore_eos=True)
+            await send(socket, type="generate", id="a", prompt="x", max_tokens=4000, ignore_eos=True, echo_tokens=True)
             await send(socket, type="generate", id="a", prompt="y", max_tokens=30, ignore_eos=True)
             await send(socket, type="generate", id="a", prompt="y", temperature=-1)
-            errors, frames = [], []
-            while not frames or frames[-1]["type"] != "done":
+            errors, frames, after = [], [], 0
+            while after < 5:        # deltas behind both errors
                 frame = await receive(socket)
                 (frames if frame["id"] == "a" else errors).append(frame)
+                after += len(errors) == 2 and frame["type"] == "delta"
+            await send(socket, type="cancel", id="a")
+            frames += await finish(socket, "a")
             await send(socket, type="generate", id="a", prompt="x", max_tokens=1, ignore_eos=True)
             return errors, frames, await finish(socket, "a")
     errors, frames, again = run(body())
     assert [(e["id"], e["ref"], e["code"]) for e in errors] == [(None, "a", "duplicate_id"), (None, "a", "bad_request")]
-    assert frames[-1]["usage"]["completion_tokens"] == 30
+    indices = [token for frame in frames[1:-1] for token in range(frame["index"], frame["index"] + len(frame["tokens"]))]
+    assert frames[-1]["reason"] == "cancelled" and indices == list(range(len(indices)))
     assert again[-1]["type"] == "done"
 
 

@@ -86,15 +86,17 @@ private:
 TEST_CASE("the next request of a kept-alive connection is answered, whenever it comes") {
     LoadedState host;
     const std::string whole = request();
-    int num_early = 0, num_late = 0;
-    for (int round = 0; round < 24; ++round) {   // pieces of the answer that the client has read before it sends again
+    constexpr int kRounds = 24;
+    int num_early = 0;
+    for (int round = 0; round < kRounds; ++round) {   // pieces of the answer that the client has read before it sends again
         Connection connection(host);
         REQUIRE(connection.send(whole));
         for (int i = 0; i < round; ++i) {
             host.io.run_for(std::chrono::milliseconds(3));
             connection.read_all();
         }
-        connection.num_answers() == 0 ? ++num_early : ++num_late;
+        if (connection.num_answers() == 0) ++num_early;
+        if (round == kRounds - 1) REQUIRE(connection.answers(1));   // on a slow machine it is not whole before
         // The server learns at once that it may write its last piece and that there is more to read.
         INFO("after " << round << " pieces");
         REQUIRE(connection.send(whole));
@@ -102,6 +104,5 @@ TEST_CASE("the next request of a kept-alive connection is answered, whenever it 
         REQUIRE(connection.send(whole));
         REQUIRE(connection.answers(3));
     }
-    CHECK(num_early > 3);   // the rounds reach from the middle of the first answer
-    CHECK(num_late > 0);    // to after it
+    CHECK(num_early > 3);   // the rounds reach from the middle of the first answer to after it
 }

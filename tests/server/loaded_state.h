@@ -31,10 +31,10 @@ public:
         state.worker.join();
     }
 
-    /// Runs handlers until `done`; false if that takes ten seconds.
+    /// Runs handlers until `done`; false if two minutes do not bring it.
     template <class Done>
     bool run_until(Done done) {
-        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
         while (!done()) {
             if (std::chrono::steady_clock::now() > end) return false;
             io.run_one_for(std::chrono::milliseconds(10));
