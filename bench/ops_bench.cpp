@@ -109,10 +109,11 @@ struct ProductParams {
 void run_product(TaskContext& context, const void* data) {
     const auto& p = *static_cast<const ProductParams*>(data);
     const PackedMatrix& part = p.linear->parts()[0];
-    const Slice slice(part.num_groups, context.thread, context.num_threads);
-    for (int64_t first = 0; first < p.num_rows; first += kRowsPerPass) {
-        const int64_t count = std::min(kRowsPerPass, p.num_rows - first);
-        for (int64_t g = slice.begin; g < slice.end; ++g) {
+    const int64_t step = rows_per_pass(p.num_rows, kernel_table(context.isa).max_tile_rows);
+    for (int64_t first = 0; first < p.num_rows; first += step) {
+        const int64_t count = std::min(step, p.num_rows - first);
+        Deal deal = context.deal(part.num_groups);
+        for (int64_t g = deal.next(); g >= 0; g = deal.next()) {
             p.rows->multiply(part.group(g), first, count, p.out + first * part.rows + g * kGroupRows, static_cast<size_t>(part.rows));
         }
     }

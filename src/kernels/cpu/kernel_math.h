@@ -133,6 +133,17 @@ void add(const float* x, int n, float* into) {
     }
 }
 
+void add_tile(const float* tile, int rows, int n, float* into, size_t stride) {
+    for (int r = 0; r < rows; ++r, tile += kGroupRows, into += stride) {
+        if (n < kGroupRows) {
+            add(tile, n, into);
+            continue;
+        }
+        store(into, load(into) + load(tile));
+        store(into + 16, load(into + 16) + load(tile + 16));
+    }
+}
+
 void store_kv(const float* x, int n, DType type, void* out) {
     auto* bytes = static_cast<uint8_t*>(out);
     for (int i = 0; i < n; i += 16) {

@@ -83,6 +83,8 @@ struct KernelTable {
     void (*soft_cap)(float* x, int64_t n, float cap);
     /// into += x
     void (*add)(const float* x, int n, float* into);
+    /// The same for the first `n` of 32 floats of each row of a tile.
+    void (*add_tile)(const float* tile, int rows, int n, float* into, size_t stride);
     void (*attention)(const AttentionJob& job);
     /// Folds `num_chunks` partial results (stride floats apart) into the head's output.
     void (*merge)(const float* partials, size_t stride, int num_chunks, int head_dim, float* out);

@@ -1,7 +1,7 @@
 // Attention of the CPU device: the work list and the item that runs it. Where there are few items for the threads (decode rows, a
 // short slice of a prompt) a row's context is cut at absolute chunks of 256 positions, whose results are folded in order; else rows
-// walk their chunks themselves, some at a time. Either way gives the same bits. Work is dealt to the threads in stretches of equal
-// cost, so that a long context beside short ones balances.
+// walk their chunks themselves, some at a time. Either way gives the same bits. Cut rows are dealt to the threads in stretches of
+// equal cost, so that a long context beside short ones balances; whole jobs as they come.
 #include <algorithm>
 
 #include "kernels/cpu/kernel_table.h"
@@ -77,6 +77,10 @@ private:
 constexpr float kWhole = -1.0f;
 
 int queries_of(const AttentionParams& p, const AttentionWork& w) { return w.num_rows * (p.num_heads / p.kv.num_kv_heads); }
+
+bool has_cut_rows(const AttentionParams& p) {
+    return std::any_of(p.in.work, p.in.work + p.in.header->num_work, [](const AttentionWork& w) { return w.partial >= 0; });
+}
 
 bool are_same_rows(const AttentionWork& a, const AttentionWork& b) {
     return a.segment == b.segment && a.kv_head == b.kv_head && a.row_begin == b.row_begin;
@@ -168,8 +172,14 @@ void run_attention(TaskContext& context, const void* data) {
     const size_t scratch_floats = attention_scratch_floats(rows_per_job(group) * group, p.kv.head_dim);
     auto* scratch = static_cast<float*>(context.scratch(scratch_floats * sizeof(float)));
     const int32_t num_work = p.in.header->num_work;
-    Dealer dealer(context, p);
     JobRunner runner(p, kernels, scratch);
+    if (scratch != nullptr && !has_cut_rows(p)) {   // many whole jobs: as they come
+        Deal deal = context.deal(num_work);
+        for (int64_t i = deal.next(); i >= 0; i = deal.next()) runner.add(p.in.work[i]);
+        runner.finish();
+        return;
+    }
+    Dealer dealer(context, p);
     bool split = false;   // some row over several threads
     int owner = 0;
     for (int32_t i = 0; i < num_work; ++i) {

@@ -1,5 +1,5 @@
 // Operations of the CPU device around its linear layers: embedding, attention input, projections, MLP, logits. Each is one item
-// that all compute threads run; output groups are dealt to the threads in contiguous slices, so K is never split.
+// that all compute threads run; output groups are dealt to the threads as they come, so K is never split.
 #include "kernels/cpu/kv_place.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/rotation.h"
@@ -18,32 +18,45 @@ void* rows_memory(TaskContext& context, int64_t rows, int64_t cols) {
     return rows_are_shared(context, rows) ? context.shared_scratch(bytes) : context.scratch(bytes);
 }
 
-/// Calls body(part, group, first output row in the layer) for this thread's groups of the layer.
+/// Calls body(part, group, first output row in the layer) for the groups of the layer that this thread gets.
 template <class Body>
-void for_groups(const TaskContext& context, const CpuLinear& linear, const Body& body) {
+void for_groups(TaskContext& context, const CpuLinear& linear, const Body& body) {
     int64_t total = 0;
     for (const PackedMatrix& part : linear.parts()) total += part.num_groups;
-    const Slice slice(total, context.thread, context.num_threads);
-    int64_t first_group = 0;
-    int64_t first_row = 0;
-    for (const PackedMatrix& part : linear.parts()) {
-        const int64_t begin = std::max(slice.begin, first_group);
-        const int64_t end = std::min(slice.end, first_group + part.num_groups);
-        for (int64_t g = begin; g < end; ++g) body(part, g - first_group, first_row + (g - first_group) * kGroupRows);
-        first_group += part.num_groups;
-        first_row += part.rows;
+    Deal deal = context.deal(total);
+    for (int64_t unit = deal.next(); unit >= 0; unit = deal.next()) {
+        int64_t group = unit;
+        int64_t first_row = 0;
+        const PackedMatrix* part = linear.parts().data();
+        for (; group >= part->num_groups; ++part) {
+            group -= part->num_groups;
+            first_row += part->rows;
+        }
+        body(*part, group, first_row + group * kGroupRows);
     }
 }
 
+/// body(first row, rows) for the rows of an item, pass by pass.
+template <class Body>
+void for_passes(int64_t rows, const KernelTable& kernels, const Body& body) {
+    const int64_t step = rows_per_pass(rows, kernels.max_tile_rows);
+    for (int64_t first = 0; first < rows; first += step) body(first, std::min(step, rows - first));
+}
+
 int64_t rows_in_group(const PackedMatrix& part, int64_t group) { return std::min<int64_t>(kGroupRows, part.rows - group * kGroupRows); }
+
+/// The first `n` outputs of a tile's rows to where they belong.
+void copy_tile(const float* tile, int64_t rows, int64_t n, float* out, int64_t out_stride) {
+    for (int64_t r = 0; r < rows; ++r) std::memcpy(out + r * out_stride, tile + r * kGroupRows, static_cast<size_t>(n) * sizeof(float));
+}
 
 // ---- embedding
 
 void run_embed(TaskContext& context, const void* data) {
     const auto& p = *static_cast<const EmbedParams*>(data);
     const PackedMatrix& table = static_cast<const CpuEmbedding*>(p.table)->table();
-    const Slice slice(p.in.header->num_rows, context.thread, context.num_threads);
-    for (int64_t r = slice.begin; r < slice.end; ++r) {
+    Deal deal = context.deal(p.in.header->num_rows);
+    for (int64_t r = deal.next(); r >= 0; r = deal.next()) {
         int32_t token = p.in.rows[r].token;
         if (token < 0) token = p.slot_tokens[~token];
         float* out = static_cast<float*>(p.hidden) + r * table.cols;
@@ -112,20 +125,20 @@ void run_attention_input(TaskContext& context, const void* data) {
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = reinterpret_cast<float*>(shared);
-    for (int64_t first = 0; first < rows; first += kRowsPerPass) {
-        const int64_t count = std::min(kRowsPerPass, rows - first);
+    for_passes(rows, kernels, [&](int64_t first, int64_t count) {
         for_groups(context, linear, [&](const PackedMatrix& part, int64_t g, int64_t row) {
+            float* to = out + static_cast<size_t>(first) * width + row;
+            if (rows_in_group(part, g) == kGroupRows) return block.multiply(part.group(g), first, count, to, width);
             float tile[kRowsPerPass * kGroupRows];
             block.multiply(part.group(g), first, count, tile, kGroupRows);
-            const auto n = static_cast<size_t>(rows_in_group(part, g));
-            for (int64_t r = 0; r < count; ++r) {
-                std::memcpy(out + static_cast<size_t>(first + r) * width + row, tile + r * kGroupRows, n * sizeof(float));
-            }
+            copy_tile(tile, count, rows_in_group(part, g), to, static_cast<int64_t>(width));
         });
-    }
+    });
     context.barrier();
-    const Slice slice(rows, context.thread, context.num_threads);
-    for (int64_t r = slice.begin; r < slice.end; ++r) finish_row(p, kernels, context.rotations(), r, out + static_cast<size_t>(r) * width);
+    Deal deal = context.deal(rows);
+    for (int64_t r = deal.next(); r >= 0; r = deal.next()) {
+        finish_row(p, kernels, context.rotations(), r, out + static_cast<size_t>(r) * width);
+    }
 }
 
 // ---- projections back into the residual
@@ -149,27 +162,22 @@ void run_linear_residual(TaskContext& context, const void* data) {
     prepare_rows(context, rows, NormParams{}, [&](int64_t r) { return x + r * cols; }, block);
     auto* residual = static_cast<float*>(p.hidden);
     auto* branch = reinterpret_cast<float*>(shared);
-    for (int64_t first = 0; first < rows; first += kRowsPerPass) {
-        const int64_t count = std::min(kRowsPerPass, rows - first);
+    for_passes(rows, kernels, [&](int64_t first, int64_t count) {
         for_groups(context, linear, [&](const PackedMatrix& part, int64_t g, int64_t row) {
             float tile[kRowsPerPass * kGroupRows];
             block.multiply(part.group(g), first, count, tile, kGroupRows);
             const auto n = static_cast<int>(rows_in_group(part, g));
-            for (int64_t r = 0; r < count; ++r) {
-                float* from = tile + r * kGroupRows;
-                if (p.bias != nullptr) kernels.add(p.bias + row, n, from);
-                if (normed) {
-                    std::memcpy(branch + (first + r) * hidden + row, from, static_cast<size_t>(n) * sizeof(float));
-                } else {
-                    kernels.add(from, n, residual + (first + r) * hidden + row);
-                }
+            if (p.bias != nullptr) {
+                for (int64_t r = 0; r < count; ++r) kernels.add(p.bias + row, n, tile + r * kGroupRows);
             }
+            if (normed) return copy_tile(tile, count, n, branch + first * hidden + row, hidden);
+            kernels.add_tile(tile, static_cast<int>(count), n, residual + first * hidden + row, static_cast<size_t>(hidden));
         });
-    }
+    });
     if (!normed) return;
     context.barrier();
-    const Slice slice(rows, context.thread, context.num_threads);
-    for (int64_t r = slice.begin; r < slice.end; ++r) {
+    Deal deal = context.deal(rows);
+    for (int64_t r = deal.next(); r >= 0; r = deal.next()) {
         float* b = branch + r * hidden;
         kernels.rms_norm(b, p.post_norm.weight, p.post_norm.epsilon, p.post_norm.style == NormStyle::one_plus, hidden, b);
         kernels.add(b, static_cast<int>(hidden), residual + r * hidden);
@@ -192,10 +200,9 @@ void run_mlp_input(TaskContext& context, const void* data) {
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = static_cast<float*>(p.out);
-    const Slice slice(gate.num_groups, context.thread, context.num_threads);
-    for (int64_t first = 0; first < rows; first += kRowsPerPass) {
-        const int64_t count = std::min(kRowsPerPass, rows - first);
-        for (int64_t g = slice.begin; g < slice.end; ++g) {
+    for_passes(rows, kernels, [&](int64_t first, int64_t count) {
+        Deal deal = context.deal(gate.num_groups);
+        for (int64_t g = deal.next(); g >= 0; g = deal.next()) {
             float gates[kRowsPerPass * kGroupRows];
             float ups[kRowsPerPass * kGroupRows];
             block.multiply(gate.group(g), first, count, gates, kGroupRows);
@@ -206,7 +213,7 @@ void run_mlp_input(TaskContext& context, const void* data) {
                              out + (first + r) * gate.rows + g * kGroupRows);
             }
         }
-    }
+    });
 }
 
 // ---- logits of the sampled rows
@@ -224,18 +231,19 @@ void run_logits(TaskContext& context, const void* data) {
     const auto* hidden = static_cast<const float*>(p.hidden);
     auto source = [&](int64_t s) { return hidden + std::max(p.in.samples[s].row, 0) * cols; };
     prepare_rows(context, samples, p.norm, source, block);
-    for (int64_t first = 0; first < samples; first += kRowsPerPass) {
-        const int64_t count = std::min(kRowsPerPass, samples - first);
+    for_passes(samples, kernels, [&](int64_t first, int64_t count) {
         for_groups(context, head, [&](const PackedMatrix& part, int64_t g, int64_t row) {
+            float* to = p.logits + first * p.vocab_stride + row;
+            const int64_t n = rows_in_group(part, g);
+            if (n == kGroupRows && p.soft_cap == 0.0f) {
+                return block.multiply(part.group(g), first, count, to, static_cast<size_t>(p.vocab_stride));
+            }
             float tile[kRowsPerPass * kGroupRows];
             block.multiply(part.group(g), first, count, tile, kGroupRows);
-            const int64_t n = rows_in_group(part, g);
-            for (int64_t s = 0; s < count; ++s) {
-                if (p.soft_cap > 0.0f) kernels.soft_cap(tile + s * kGroupRows, n, p.soft_cap);
-                std::memcpy(p.logits + (first + s) * p.vocab_stride + row, tile + s * kGroupRows, static_cast<size_t>(n) * sizeof(float));
-            }
+            for (int64_t s = 0; s < count && p.soft_cap > 0.0f; ++s) kernels.soft_cap(tile + s * kGroupRows, n, p.soft_cap);
+            copy_tile(tile, count, n, to, p.vocab_stride);
         });
-    }
+    });
 }
 
 }  // namespace

@@ -15,13 +15,6 @@
 
 namespace takt::cpu {
 
-/// The slice [begin, end) of `count` units that a thread takes: contiguous, in whole units, in order.
-struct Slice {
-    int64_t begin, end;
-    Slice(int64_t count, int thread, int num_threads)
-        : begin(count * thread / num_threads), end(count * (thread + 1) / num_threads) {}
-};
-
 class RowBlock {
 public:
     /// Bytes of scratch for `rows` rows of `cols` columns.
@@ -81,8 +74,15 @@ private:
     QuantRows quant_;
 };
 
-// Rows that go through a group of weights before the next group: their integers stay in the L2 cache, the group in L1.
+// Rows that go through a group of weights before the next group, at most: their integers stay in the L2 cache, the group in L1.
 constexpr int64_t kRowsPerPass = 48;
+/// Rows of each pass (of the last one what is left): passes of like size, in whole tiles, so that no pass reads all weights for a few rows.
+inline int64_t rows_per_pass(int64_t rows, int max_tile_rows) {
+    const int64_t passes = std::max<int64_t>((rows + kRowsPerPass - 1) / kRowsPerPass, 1);
+    const int64_t even = std::max<int64_t>((rows + passes - 1) / passes, 1);
+    const int64_t tiles = (even + max_tile_rows - 1) / max_tile_rows * max_tile_rows;
+    return tiles <= kRowsPerPass ? tiles : even;
+}
 // Up to this many rows every thread norms and quantises for itself: cheaper than meeting at a barrier.
 constexpr int64_t kPrivateRows = 2;
 
@@ -92,10 +92,13 @@ inline bool rows_are_shared(const TaskContext& context, int64_t rows) { return r
 /// one barrier.
 template <class Source>
 void prepare_rows(TaskContext& context, int64_t rows, const NormParams& norm, const Source& source, RowBlock& block) {
-    const bool shared = rows_are_shared(context, rows);
-    const Slice slice = shared ? Slice(rows, context.thread, context.num_threads) : Slice(rows, 0, 1);
-    for (int64_t r = slice.begin; r < slice.end; ++r) block.set_row(r, source(r), norm);
-    if (shared) context.barrier();
+    if (!rows_are_shared(context, rows)) {
+        for (int64_t r = 0; r < rows; ++r) block.set_row(r, source(r), norm);
+        return;
+    }
+    Deal deal = context.deal(rows);
+    for (int64_t r = deal.next(); r >= 0; r = deal.next()) block.set_row(r, source(r), norm);
+    context.barrier();
 }
 
 }  // namespace takt::cpu

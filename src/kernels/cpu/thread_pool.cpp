@@ -43,7 +43,8 @@ void* ThreadPool::Scratch::grow(size_t wanted) {
 ThreadPool::Scratch::~Scratch() { std::free(data); }
 
 ThreadPool::ThreadPool(const PoolOptions& options, TimeSource time)
-    : options_(options), time_(time), failed_item_(INT_MAX), members_(static_cast<size_t>(options.num_threads)) {
+    : options_(options), time_(time), failed_item_(INT_MAX), ranges_(options.num_threads),
+      members_(static_cast<size_t>(options.num_threads)) {
     threads_.reserve(static_cast<size_t>(options.num_threads - 1));
     for (int t = 1; t < options.num_threads; ++t) threads_.emplace_back([this, t] { worker(t); });
 }
@@ -67,6 +68,11 @@ Status ThreadPool::run(std::span<const Operation> operations, int32_t rows) {
     num_reduced_jobs_ += reduced ? 1 : 0;
     if (job_.num_threads > 1) published_.advance();
     execute(0);
+    // All threads have made the same deals, but for one that failed in the midst of an operation.
+    for (int t = 0; t < job_.num_threads; ++t) {
+        const uint32_t last = members_[static_cast<size_t>(t)].last_deal;
+        if (static_cast<int32_t>(last - job_.first_deal) > 0) job_.first_deal = last;
+    }
     if (watched_) {
         const uint64_t elapsed_ns = time_.now() - begin_ns;
         const uint64_t on_core_ns = begin_cpu_ns > 0 ? cpu_time_ns() - begin_cpu_ns : elapsed_ns;
@@ -92,6 +98,7 @@ void ThreadPool::execute(int thread) {
     context.isa = options_.isa;
     context.arithmetic = options_.arithmetic;
     context.pool_ = this;
+    context.deal_ = job_.first_deal;
     const int num_operations = static_cast<int>(job_.operations.size());
     bool alone = true;   // only thread 0 has worked since the last barrier
     for (int i = 0; i < num_operations; ++i) {
@@ -106,6 +113,7 @@ void ThreadPool::execute(int thread) {
         context.num_threads = operation.single ? 1 : job_.num_threads;
         operation.run(context, operation.params);
     }
+    members_[static_cast<size_t>(thread)].last_deal = context.deal_;
     meet();
 }
 
@@ -133,6 +141,27 @@ void ThreadPool::fail(int item, Status status) {
 
 void TaskContext::barrier() {
     if (num_threads > 1) pool_->meet();
+}
+
+Deal TaskContext::deal(int64_t num_units) {
+    if (num_threads == 1) return {nullptr, 0, 0, 1, num_units};
+    return {&pool_->ranges_, ++deal_, thread, num_threads, num_units};
+}
+
+Deal::Deal(SharedRanges* ranges, uint32_t number, int thread, int num_threads, int64_t num_units)
+    : ranges_(ranges), number_(number), thread_(thread), num_threads_(num_threads), num_units_(num_units),
+      stretch_((num_units + SharedRanges::kMostUnits - 1) / SharedRanges::kMostUnits) {
+    if (ranges_ == nullptr) end_ = num_units;
+}
+
+int64_t Deal::next() {
+    if (at_ < end_) return at_++;
+    if (ranges_ == nullptr || num_units_ == 0) return -1;
+    const int64_t stretch = ranges_->take(number_, thread_, num_threads_, (num_units_ + stretch_ - 1) / stretch_);
+    if (stretch < 0) return -1;
+    at_ = stretch * stretch_;
+    end_ = std::min(at_ + stretch_, num_units_);
+    return at_++;
 }
 
 void* TaskContext::scratch(size_t bytes) {

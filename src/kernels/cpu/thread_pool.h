@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/crowding.h"
 #include "kernels/cpu/rotation.h"
+#include "kernels/cpu/shared_ranges.h"
 #include "kernels/cpu/task.h"
 #include "kernels/cpu/wait_word.h"
 #include "kernels/device.h"
@@ -58,10 +59,12 @@ private:
     struct alignas(64) Member {
         Scratch scratch;
         RotationCache rotations;
+        uint32_t last_deal = 0;
     };
     struct Job {
         std::span<const Operation> operations;
         int num_threads = 1;
+        uint32_t first_deal = 0;   // deals so far
     };
 
     void worker(int thread);
@@ -81,6 +84,7 @@ private:
     std::atomic<int32_t> failed_code_{0};
     std::atomic<const char*> failed_message_{""};
     std::atomic_flag failing_ = ATOMIC_FLAG_INIT;
+    SharedRanges ranges_;
     Scratch shared_;
     std::vector<Member> members_;
     Crowding crowding_;
