@@ -1,5 +1,7 @@
-// Decode at several batch sizes, from the engine's own step records.
+// Decode at several batch sizes, from the engine's own step records. The steps that count are those in which the streams' mean context
+// lies around the one asked for: streams whose prompt came first have decoded beside the others' prefill, the more the larger the batch.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "step/scenarios.h"
@@ -8,11 +10,20 @@ namespace takt::bench {
 
 namespace {
 
-/// The last `steps` records of pure decode steps with `rows` rows, each following its predecessor in the list directly.
-std::vector<StepRecord> decode_records(const Engine& engine, int rows) {
+constexpr int kBlockTokens = 16;   // of the KV cache, the setting's default
+constexpr int kLeadTokens = 88;    // decoded before the steps that count: more than the first of 256 streams on average while the rest come
+
+/// Tokens a stream has on average by the end of the step: half of every last block is taken to be empty.
+double mean_context(const StepRecord& r, int rows) {
+    return static_cast<double>(kBlockTokens) * r.kv_blocks_used / rows - 0.5 * (kBlockTokens - 1);
+}
+
+/// Pure decode steps of all `rows` rows whose mean context is within half of `steps` of the one asked for.
+std::vector<StepRecord> decode_records(const Engine& engine, int rows, int context, int steps) {
     std::vector<StepRecord> found;
     for (const StepRecord& r : engine.recorder()) {
-        if (r.num_prefill_rows == 0 && r.num_decode_rows == rows) found.push_back(r);
+        if (r.num_prefill_rows > 0 || r.num_decode_rows != rows) continue;
+        if (std::abs(mean_context(r, rows) - context) <= 0.5 * steps) found.push_back(r);
     }
     return found;
 }
@@ -43,6 +54,12 @@ Window window_of(const std::vector<StepRecord>& records) {
     return w;
 }
 
+double mean_context(const std::vector<StepRecord>& records, int rows) {
+    double sum = 0;
+    for (const StepRecord& r : records) sum += mean_context(r, rows);
+    return records.empty() ? 0 : sum / static_cast<double>(records.size());
+}
+
 /// A row a step: launched and seen by the engine's clock, begin and end by the device's, host time, the scheduler's part of it,
 /// predicted; all in us.
 boost::json::array raw_rows(const std::vector<StepRecord>& records) {
@@ -60,9 +77,10 @@ boost::json::array raw_rows(const std::vector<StepRecord>& records) {
 boost::json::object measure(Host& host, const BenchOptions& options, int batch) {
     std::vector<std::shared_ptr<StreamLog>> logs;
     const auto vocab = static_cast<int32_t>(host.engine().model().vocab);
+    const int lead = options.steps / 2 + kLeadTokens, prompt = std::max(16, options.context - lead);
     for (int i = 0; i < batch; ++i) {
         const auto seed = static_cast<uint64_t>(batch * 1000 + i);
-        logs.push_back(host.start(made_up_prompt(seed, options.context, vocab), options.steps * 8 + 64));
+        logs.push_back(host.start(made_up_prompt(seed, prompt, vocab), options.steps * 8 + 64 + lead));
     }
     const int64_t begin = steady_ns();
     constexpr int64_t kLongestNs = 90'000'000'000;
@@ -73,20 +91,23 @@ boost::json::object measure(Host& host, const BenchOptions& options, int batch) 
         }
     };
     for (const auto& log : logs) wait_for(*log, 1);
-    const int64_t from = logs.front()->num_tokens.load() + 8;
+    int64_t made = 0;
+    for (const auto& log : logs) made += log->num_tokens.load();
+    // From here on each stream gets a token a step: what is lacking on average is what the first one has to get.
+    const int64_t first = logs.front()->num_tokens.load(), mean = made / batch;
+    const int64_t from = first + std::max<int64_t>(8, options.context - options.steps / 2 - prompt - mean);
     wait_for(*logs.front(), from);
     const double cpu_begin = process_cpu_seconds();
     const int64_t wall_begin = steady_ns();
-    wait_for(*logs.front(), from + options.steps);
+    wait_for(*logs.front(), from + options.steps + 8);
     const double cpu = process_cpu_seconds() - cpu_begin;
     const double wall = static_cast<double>(steady_ns() - wall_begin) * 1e-9;
-    std::vector<StepRecord> records = decode_records(host.engine(), batch);
+    std::vector<StepRecord> records = decode_records(host.engine(), batch, options.context, options.steps);
     cancel_all(logs);
-    if (records.size() > 8) records.erase(records.begin(), records.begin() + 8);   // the first ones follow the prefill
     const Window w = window_of(records);
     boost::json::object out;
     out["batch"] = batch;
-    out["context"] = options.context;
+    out["context"] = mean_context(records, batch);
     out["steps"] = w.steps;
     out["device_step_ms_median"] = rank_of(w.step_ms, 0.5);
     out["device_step_ms_p99"] = rank_of(w.step_ms, 0.99);
@@ -104,9 +125,9 @@ boost::json::object measure(Host& host, const BenchOptions& options, int batch) 
     for (const auto& log : logs) {
         if (!log->error.empty()) out["error"] = log->error;
     }
-    std::printf("decode B=%d ctx %d: step %.3f ms, period %.3f ms, gap %.1f us (p99 %.1f), host %.1f us (plan %.1f), cpu %.2f, %.0f tok/s, "
+    std::printf("decode B=%d ctx %.0f: step %.3f ms, period %.3f ms, gap %.1f us (p99 %.1f), host %.1f us (plan %.1f), cpu %.2f, %.0f tok/s, "
                 "graphs %.3f\n",
-                batch, options.context, rank_of(w.step_ms, 0.5), period, rank_of(w.gap_us, 0.5), rank_of(w.gap_us, 0.99),
+                batch, mean_context(records, batch), rank_of(w.step_ms, 0.5), period, rank_of(w.gap_us, 0.5), rank_of(w.gap_us, 0.99),
                 rank_of(w.host_us, 0.5), rank_of(w.plan_us, 0.5), wall > 0 ? cpu / wall : 0, period > 0 ? batch * 1000.0 / period : 0,
                 w.steps > 0 ? static_cast<double>(w.graphs) / static_cast<double>(w.steps) : 0);
     std::fflush(stdout);

@@ -14,7 +14,7 @@ struct BenchOptions {
     std::vector<std::string> set;    ///< section.key=value for every engine
     std::string truth;               ///< a file of prompts with float32 continuations
     std::vector<int> batches{1, 8, 64, 256};
-    int context = 1024;              ///< prompt tokens of a decoding stream
+    int context = 1024;              ///< prompt tokens of a decoding stream; decode: the mean of its measured steps
     int steps = 128;                 ///< decode steps measured
     std::vector<int> inserts{8192};
     std::vector<int> chunks;         ///< fixed chunks to insert by, for comparison
