@@ -125,8 +125,8 @@ boost::json::object measure(Host& host, const BenchOptions& options, int batch) 
     for (const auto& log : logs) {
         if (!log->error.empty()) out["error"] = log->error;
     }
-    std::printf("decode B=%d ctx %.0f: step %.3f ms, period %.3f ms, gap %.1f us (p99 %.1f), host %.1f us (plan %.1f), cpu %.2f, %.0f tok/s, "
-                "graphs %.3f\n",
+    std::printf("decode B=%d ctx %.0f: step %.3f ms, period %.3f ms, gap %.1f us (p99 %.1f), host %.1f us (plan %.1f), cpu %.2f, "
+                "%.0f tok/s, graphs %.3f\n",
                 batch, mean_context(records, batch), rank_of(w.step_ms, 0.5), period, rank_of(w.gap_us, 0.5), rank_of(w.gap_us, 0.99),
                 rank_of(w.host_us, 0.5), rank_of(w.plan_us, 0.5), wall > 0 ? cpu / wall : 0, period > 0 ? batch * 1000.0 / period : 0,
                 w.steps > 0 ? static_cast<double>(w.graphs) / static_cast<double>(w.steps) : 0);

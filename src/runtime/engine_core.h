@@ -159,6 +159,7 @@ private:
     void launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns);
     void take_slot(int32_t slot, RequestId id, uint64_t now_ns);
     [[nodiscard]] RequestState* find(const PlanSegment& segment) const;
+    void prefetch(const PlanSegment& segment, void (RequestState::*part)() const) const;
     [[nodiscard]] uint64_t last_launched_step(const RequestState& state) const;
     void await_front();
     void complete(InFlight& step, Status status);

@@ -122,6 +122,12 @@ RequestState* EngineCore::find(const PlanSegment& segment) const {
     return at == requests_.end() ? nullptr : at->second.get();
 }
 
+/// A hint: `part` of the request that the segment's slot belongs to, if it is still there.
+void EngineCore::prefetch(const PlanSegment& segment, void (RequestState::*part)() const) const {
+    const SlotUse& use = slots_[static_cast<size_t>(segment.slot)];
+    if (use.id == segment.request && use.state != nullptr) (use.state->*part)();
+}
+
 uint64_t EngineCore::last_launched_step(const RequestState& state) const {
     if (state.slot < 0) return 0;
     const SlotUse& use = slots_[static_cast<size_t>(state.slot)];
@@ -151,10 +157,16 @@ void EngineCore::resume_woken() {
     woken_.clear();
 }
 
-/// Each request runs as soon as it has its turn: the first token of many leaves while the others wait for theirs.
+/// Each request runs as soon as it has its turn: the first token of many leaves while the others wait for theirs. Most of a turn's time
+/// would be waits for memory that nobody touched since the step before, so that of the requests some turns ahead is asked for now.
 void EngineCore::deliver(const InFlight& step, uint64_t now_ns) {
+    constexpr size_t kFar = 8, kNear = 4;   // turns ahead: the request itself, what it points to
+    const std::vector<PlanSegment>& segments = step.plan.segments;
     const SampleResult* samples = runner_->samples(step.ticket);
-    for (const PlanSegment& segment : step.plan.segments) {
+    for (size_t i = 0; i < segments.size(); ++i) {
+        const PlanSegment& segment = segments[i];
+        if (i + kFar < segments.size()) prefetch(segments[i + kFar], &RequestState::prefetch);
+        if (i + kNear < segments.size()) prefetch(segments[i + kNear], &RequestState::prefetch_parts);
         const SampleResult* sample = segment.samples ? samples++ : nullptr;
         RequestState* state = find(segment);
         if (state == nullptr || state->is_ending) continue;   // its row was computed for nobody

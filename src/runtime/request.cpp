@@ -8,6 +8,8 @@
 namespace takt {
 namespace {
 
+constexpr size_t kLineBytes = 64;
+
 SampleInput sample_of(const SamplingParams& p, uint64_t seed) {
     SampleInput s;
     s.temperature = static_cast<float>(p.temperature);
@@ -63,6 +65,18 @@ const Turn& RequestState::take_turn() {
     first_turn_ = (first_turn_ + 1) % static_cast<uint32_t>(turns_.size());
     --num_turns_;
     return turn;
+}
+
+void RequestState::prefetch() const {
+    const auto* line = reinterpret_cast<const char*>(this);
+    for (size_t at = 0; at < sizeof(*this); at += kLineBytes) __builtin_prefetch(line + at, 1);
+}
+
+void RequestState::prefetch_parts() const {
+    const auto* line = reinterpret_cast<const char*>(stream.get());
+    for (size_t at = 0; at < sizeof(TokenStream); at += kLineBytes) __builtin_prefetch(line + at, 1);
+    __builtin_prefetch(tokens.data() + tokens.size(), 1);
+    __builtin_prefetch(gaps_ns.data() + gaps_ns.size(), 1);
 }
 
 void RequestState::note_gap(uint64_t gap_ns) {

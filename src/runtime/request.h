@@ -88,6 +88,10 @@ public:
         return net::async_initiate<Token, void()>([this](auto handler) { waiter_.emplace(std::move(handler)); }, token);
     }
 
+    /// Hints to the processor: the request's own memory; what a token's turn touches of that which it points to.
+    void prefetch() const;
+    void prefetch_parts() const;
+
     // Times on the engine's clock; 0: not yet.
     uint64_t admitted_ns = 0;             ///< first step that held rows of it was launched
     uint64_t first_token_ns = 0;

@@ -18,6 +18,10 @@ int32_t round_up(int32_t n, int32_t unit) { return (n + unit - 1) / unit * unit;
 }  // namespace
 
 void split_launches(const StepPlan& plan, int32_t max_rows, std::vector<LaunchRows>& out) {
+    LaunchRows last;
+    // The memory of the last plan's: growing it anew took a sixth of the host's time for a step of 256 decode rows.
+    if (!out.empty()) last.runs.swap(out.back().runs);
+    last.runs.clear();
     out.clear();
     const int32_t num_segments = static_cast<int32_t>(plan.segments.size());
     int32_t last_rows = 0;   // decode rows and each sampling prefill's final row belong to the last launch
@@ -26,7 +30,6 @@ void split_launches(const StepPlan& plan, int32_t max_rows, std::vector<LaunchRo
     int32_t rest = plan.features.rows - last_rows;   // the other rows, in order; as many as fit ride in the last launch
     const int32_t early_total = std::max(0, rest - (max_rows - last_rows));
     int32_t early = early_total;
-    LaunchRows last;
     for (int32_t i = 0; i < num_segments; ++i) {
         const PlanSegment& s = plan.segments[static_cast<size_t>(i)];
         const int32_t body = s.num_rows - (s.samples ? 1 : 0);

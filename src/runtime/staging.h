@@ -36,7 +36,8 @@ struct LaunchRows {
     int32_t num_samples = 0;
 };
 
-/// Cuts a plan into launches of at most `max_rows` rows: sampled rows all in the last one, nothing planned between.
+/// Cuts a plan into launches of at most `max_rows` rows: sampled rows all in the last one, nothing planned between. `out` brings the
+/// launches of the plan before, whose memory serves again.
 void split_launches(const StepPlan& plan, int32_t max_rows, std::vector<LaunchRows>& out);
 
 class Staging {

@@ -93,8 +93,23 @@ TEST_CASE("a plan within the ladder is one launch with its segments in order") {
     CHECK_FALSE(launches[0].runs[3].samples);
 }
 
+TEST_CASE("the launches of a plan take the memory of the plan before") {
+    std::vector<PlanSegment> segments;
+    for (int32_t i = 0; i < 64; ++i) segments.push_back(decode(static_cast<RequestId>(i + 1), i, 7));
+    const StepPlan plan = plan_of(segments);
+    std::vector<LaunchRows> launches;
+    split_launches(plan, 64, launches);
+    const auto* memory = launches[0].runs.data();
+    split_launches(plan, 64, launches);
+    REQUIRE(launches.size() == 1);
+    CHECK(launches[0].runs.data() == memory);
+    CHECK(launches[0].runs.size() == 64);
+    CHECK(launches[0].num_samples == 64);
+}
+
 TEST_CASE("a larger plan: every row once and in order, sampled rows all in the last launch") {
     std::mt19937 random(1);
+    std::vector<LaunchRows> launches;
     for (int round = 0; round < 3000; ++round) {
         const auto max_rows = static_cast<int32_t>(8 + random() % 60);
         std::vector<PlanSegment> segments;
@@ -105,8 +120,7 @@ TEST_CASE("a larger plan: every row once and in order, sampled rows all in the l
             segments.push_back(prefill(static_cast<RequestId>(10 + i), 5 + i, 0, num_rows, random() % 2 == 0));
         }
         const StepPlan plan = plan_of(segments);
-        std::vector<LaunchRows> launches;
-        split_launches(plan, max_rows, launches);
+        split_launches(plan, max_rows, launches);   // over what the round before left there
         std::vector<int32_t> done(segments.size(), 0);
         for (size_t l = 0; l < launches.size(); ++l) {
             int32_t rows = 0, samples = 0;
