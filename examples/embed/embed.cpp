@@ -34,5 +34,9 @@ int main(int argc, char** argv) {
     asio::io_context io;
     auto on_end = [](std::exception_ptr error) { if (error) std::rethrow_exception(error); };
     asio::co_spawn(io, answer(std::move(config), std::move(request)), on_end);
-    io.run();
+    try {
+        io.run();
+    } catch (const std::exception& problem) {
+        return std::cerr << problem.what() << "\n", 1;
+    }
 }

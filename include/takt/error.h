@@ -40,7 +40,7 @@ struct ErrorInfo {
 };
 ErrorInfo error_info(errc e) noexcept;
 
-/// Configuration or model file could not be used. `what()` names file and position, the value found and the value allowed.
+/// Configuration, model file or text could not be used. `what()` names file and position, the value found and the value allowed.
 class load_error : public boost::system::system_error {
 public:
     load_error(errc code, const std::string& text) : system_error(make_error_code(code), text), text_(text) {}

@@ -10,7 +10,7 @@
 
 namespace takt {
 
-/// Cumulative histogram: counts[i] observations <= bounds[i] (seconds or a ratio); the last bound is +infinity and implied.
+/// Histogram: counts[i] observations over bounds[i - 1] up to bounds[i] (seconds, tokens or a ratio); the last bound is infinity, implied.
 struct HistogramSnapshot {
     std::vector<double> bounds;
     std::vector<uint64_t> counts;   ///< bounds.size() + 1, not cumulative

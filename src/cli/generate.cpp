@@ -28,9 +28,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-Request make_request(const GenerateOptions& options) {
-    std::string prompt = options.prompt;
-    if (prompt == "-") prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+Request make_request(const GenerateOptions& options, const std::string& prompt) {
     Request request;
     if (options.chat) {
         boost::json::object message;
@@ -55,10 +53,10 @@ void print_text(std::string_view text) {
     if (!written) throw load_error(errc::internal, "standard output cannot be written: " + std::generic_category().message(errno));
 }
 
-// Prints the stream. `reply` and `interrupted` are the caller's and outlive it.
-asio::awaitable<void> print_stream(Engine& engine, Reply& reply, const GenerateOptions& options) {
+// Prints the stream. Everything it is given is the caller's and outlives it.
+asio::awaitable<void> print_stream(Engine& engine, Reply& reply, const GenerateOptions& options, const std::string& prompt) {
     const auto refusal = std::make_shared<Refusal>();
-    Request request = make_request(options);
+    Request request = make_request(options, prompt);
     auto submitted = co_await engine.async_submit(std::move(request), refusal, asio::as_tuple(asio::use_awaitable));
     if (std::get<0>(submitted)) {
         const std::string text = refusal->message.empty() ? std::get<0>(submitted).message() : refusal->message;
@@ -80,6 +78,9 @@ asio::awaitable<void> print_stream(Engine& engine, Reply& reply, const GenerateO
 int generate(const GenerateOptions& options) {
     Config config = read_config(options.config);
     attach_console(config, LogLevel::warning);
+    // Before the signals below are caught: who interrupts while a text is typed is not kept until its end.
+    std::string prompt = options.prompt;
+    if (prompt == "-") prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
     asio::io_context io(1);
     Engine engine;
     Reply reply;
@@ -102,7 +103,7 @@ int generate(const GenerateOptions& options) {
             return;
         }
         engine = std::move(loaded);
-        asio::co_spawn(io, print_stream(engine, reply, options), done);
+        asio::co_spawn(io, print_stream(engine, reply, options, prompt), done);
     });
     io.run();
     reply = Reply();

@@ -2,14 +2,16 @@
 #include <takt/quantize.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "cli/command.h"
 
 namespace takt::cli {
 
 int quantize(const QuantizeOptions& options) {
-    std::printf("%-40s %-6s %-6s %12s %12s\n", "tensor", "from", "to", "rms error", "largest");
-    const auto print = [](const QuantizedTensorReport& t) {
+    bool has_head = false;   // a refusal is no table
+    const auto print = [&has_head](const QuantizedTensorReport& t) {
+        if (!std::exchange(has_head, true)) std::printf("%-40s %-6s %-6s %12s %12s\n", "tensor", "from", "to", "rms error", "largest");
         if (t.from == t.to) {
             std::printf("%-40s %-6s %-6s %12s %12s\n", t.name.c_str(), t.from.c_str(), t.to.c_str(), "copied", "");
         } else {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -217,6 +218,11 @@ Result<QuantizeTotals> quantize_gguf(const std::string& in, const std::string& o
     const Format& format = format_of(type);
     const auto alignment = keys.integer("general.alignment", 1, 1 << 20);
     if (!alignment) return Error{alignment.error()};
+    std::error_code absent;
+    for (const GgufFile& file : opened.value().files()) {
+        if (!std::filesystem::equivalent(file.path(), out_path, absent)) continue;
+        return Error{out_path + ": the file that is read; another path expected"};
+    }
     std::vector<Planned> plan;
     QuantizeTotals totals;
     for (const GgufFile& file : opened.value().files()) {

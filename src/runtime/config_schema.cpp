@@ -58,21 +58,11 @@ void add_scheduler_and_server(Config& c, std::vector<ConfigKey>& keys) {
     keys.push_back({"sim", "profile", &c.sim.profile, {}, {}, {}, {}});
     keys.push_back({"sim", "scale", &c.sim.scale, 0, 1e6, {}, {}});
     keys.push_back({"sim", "noise", &c.sim.noise, 0, 1, {}, {}});
-    keys.push_back({"sim", "seed", &c.sim.seed, 0, 1.8e19, {}, {}});
+    keys.push_back({"sim", "seed", &c.sim.seed, 0, 9e18, {}, {}});
     keys.push_back({"sim", "faults", &c.sim.faults, {}, {}, {}, {}});
     keys.push_back({"log", "level", &c.log_section.level, {}, {}, {"debug", "info", "warning", "error", "off"}, {}});
     keys.push_back({"log", "format", &c.log_section.format, {}, {}, {"text", "json"}, {}});
     keys.push_back({"log", "flight_recorder_steps", &c.log_section.flight_recorder_steps, 0, 1 << 24, {}, {}});
-}
-
-std::string number_text(double value) {
-    std::ostringstream out;
-    if (value == std::floor(value) && std::abs(value) < 1e15) {
-        out << static_cast<int64_t>(value);
-    } else {
-        out << value;
-    }
-    return out.str();
 }
 
 std::string check_number(const ConfigKey& key, double value) {
@@ -100,35 +90,49 @@ bool is_hex_digest(const std::string& text) {
 
 std::optional<Contradiction> check_classes(const Config& c) {
     std::vector<std::string> names{"default"};
-    for (const SlaClass& sla : c.sla.classes) {
-        if (sla.name.empty()) return Contradiction{"sla.class", "name", "every [[sla.class]] needs a name"};
+    for (size_t i = 0; i < c.sla.classes.size(); ++i) {
+        const SlaClass& sla = c.sla.classes[i];
+        if (sla.name.empty()) return Contradiction{"sla.class", "name", "every [[sla.class]] needs a name", i};
         if (std::find(names.begin(), names.end(), sla.name) != names.end()) {
-            return Contradiction{"sla.class", "name", "the class \"" + sla.name + "\" is named twice"};
+            return Contradiction{"sla.class", "name", "the class \"" + sla.name + "\" is named twice", i};
         }
         names.push_back(sla.name);
     }
     std::vector<std::string> tenants;
-    for (const TenantSection& tenant : c.tenants) {
-        if (tenant.name.empty()) return Contradiction{"tenant", "name", "every [[tenant]] needs a name"};
+    for (size_t i = 0; i < c.tenants.size(); ++i) {
+        const TenantSection& tenant = c.tenants[i];
+        if (tenant.name.empty()) return Contradiction{"tenant", "name", "every [[tenant]] needs a name", i};
         if (std::find(tenants.begin(), tenants.end(), tenant.name) != tenants.end()) {
-            return Contradiction{"tenant", "name", "the tenant \"" + tenant.name + "\" is named twice"};
+            return Contradiction{"tenant", "name", "the tenant \"" + tenant.name + "\" is named twice", i};
         }
         tenants.push_back(tenant.name);
         if (tenant.key_sha256.empty() == tenant.key_env.empty()) {
             return Contradiction{"tenant", "key_sha256",
-                                 "tenant \"" + tenant.name + "\" needs exactly one of key_sha256 and key_env"};
+                                 "tenant \"" + tenant.name + "\" needs exactly one of key_sha256 and key_env", i};
         }
         if (!tenant.key_sha256.empty() && !is_hex_digest(tenant.key_sha256)) {
-            return Contradiction{"tenant", "key_sha256", "expected 64 hexadecimal digits"};
+            // Never the text: it may be the key itself.
+            const std::string found = std::to_string(tenant.key_sha256.size()) + " characters";
+            return Contradiction{"tenant", "key_sha256", "expected 64 hexadecimal digits, found " + found, i};
         }
         if (!tenant.sla_class.empty() && std::find(names.begin(), names.end(), tenant.sla_class) == names.end()) {
-            return Contradiction{"tenant", "class", "no class is named \"" + tenant.sla_class + "\""};
+            return Contradiction{"tenant", "class", "no class is named \"" + tenant.sla_class + "\"", i};
         }
     }
     return std::nullopt;
 }
 
 }  // namespace
+
+std::string number_text(double value) {
+    std::ostringstream out;
+    if (value == std::floor(value) && std::abs(value) < 1e15) {
+        out << static_cast<int64_t>(value);
+    } else {
+        out << value;
+    }
+    return out.str();
+}
 
 std::vector<ConfigKey> sla_class_keys(SlaClass& sla, std::string_view section) {
     return {

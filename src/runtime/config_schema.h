@@ -32,6 +32,9 @@ std::vector<ConfigKey> config_keys(Config& config);
 std::vector<ConfigKey> sla_class_keys(SlaClass& sla, std::string_view section);
 std::vector<ConfigKey> tenant_keys(TenantSection& tenant);
 
+/// As messages show a bound: whole numbers without a point.
+std::string number_text(double value);
+
 /// Range, word and availability check of one key's present value; empty if it is allowed, else "expected ..., found ...".
 std::string check_value(const ConfigKey& key);
 
@@ -39,6 +42,7 @@ std::string check_value(const ConfigKey& key);
 /// key it is about in `section` and `name`.
 struct Contradiction {
     std::string section, name, text;
+    size_t index = 0;   ///< of the table, where the section is a list of them
 };
 std::optional<Contradiction> find_contradiction(const Config& config);
 

@@ -20,6 +20,7 @@ namespace takt::detail {
 #include <toml++/toml.h>
 #pragma pop_macro("NDEBUG")
 
+#include <algorithm>
 #include <optional>
 #include <sstream>
 
@@ -40,22 +41,31 @@ std::string position(const toml::source_region& at) {
     throw config_error(position(node.source()) + text);
 }
 
-std::string type_text(const toml::node& node) {
+/// A value as it would stand in the file; of an array or a table only that it is one.
+std::string value_text(const toml::node& node) {
     std::ostringstream out;
-    out << node.type();
-    return out.str();
+    if (node.is_value()) {
+        node.visit([&out](const auto& value) { out << value; });
+    } else {
+        out << node.type();
+    }
+    constexpr size_t kShownBytes = 60;
+    std::string text = out.str();
+    if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
+    return text;
 }
 
 std::string full_name(const ConfigKey& key) { return std::string(key.section) + "." + std::string(key.name); }
 
-[[noreturn]] void fail_type(const toml::node& node, const ConfigKey& key, const char* wanted) {
-    fail(node, full_name(key) + ": expected " + wanted + ", found " + type_text(node));
+[[noreturn]] void fail_type(const toml::node& node, const ConfigKey& key, const std::string& wanted) {
+    const bool is_secret = key.name.starts_with("key_");
+    fail(node, full_name(key) + ": expected " + wanted + ", found " + (is_secret ? "another type" : value_text(node)));
 }
 
 template <class T>
 void assign_integer(const toml::node& node, const ConfigKey& key, T& target) {
     const toml::value<int64_t>* value = node.as_integer();
-    if (value == nullptr) fail_type(node, key, "an integer");
+    if (value == nullptr) fail_type(node, key, "an integer from " + number_text(key.min) + " to " + number_text(key.max));
     const double wide = static_cast<double>(value->get());
     if (wide < key.min || wide > key.max) {
         ConfigKey probe = key;
@@ -82,7 +92,7 @@ void assign_array(const toml::node& node, const ConfigKey& key, std::vector<T>& 
 }
 
 void assign_number(const toml::node& node, const ConfigKey& key, double& target) {
-    if (!node.is_number()) fail_type(node, key, "a number");
+    if (!node.is_number()) fail_type(node, key, "a number from " + number_text(key.min) + " to " + number_text(key.max));
     target = node.value<double>().value_or(0.0);
 }
 
@@ -111,13 +121,22 @@ void assign(const toml::node& node, const ConfigKey& key) {
     if (!wrong.empty()) fail(node, full_name(key) + ": " + wrong);
 }
 
+[[noreturn]] void fail_unknown(const toml::node& node, std::string_view section, std::string_view name,
+                               const std::vector<ConfigKey>& keys) {
+    std::string known;
+    for (const ConfigKey& key : keys) {
+        if (key.section == section) known += (known.empty() ? "" : ", ") + std::string(key.name);
+    }
+    fail(node, "unknown key \"" + std::string(section) + "." + std::string(name) + "\"; allowed: " + known);
+}
+
 void assign_table(const toml::table& table, std::string_view section, const std::vector<ConfigKey>& keys) {
     for (auto&& [name, node] : table) {
         const ConfigKey* found = nullptr;
         for (const ConfigKey& key : keys) {
             if (key.section == section && key.name == name.str()) found = &key;
         }
-        if (found == nullptr) fail(node, "unknown key \"" + std::string(section) + "." + std::string(name.str()) + "\"");
+        if (found == nullptr) fail_unknown(node, section, name.str(), keys);
         assign(node, *found);
     }
 }
@@ -157,18 +176,16 @@ void assign_sla(const toml::table& table, Config& config) {
         for (const ConfigKey& key : keys) {
             if (key.name == name.str()) found = &key;
         }
-        if (found == nullptr) fail(node, "unknown key \"sla." + std::string(name.str()) + "\"");
+        if (found == nullptr) fail_unknown(node, "sla", name.str(), keys);
         assign(node, *found);
     }
     if (classes != nullptr) assign_classes(*classes, config);
 }
 
-bool is_section(std::string_view name) {
-    static constexpr std::string_view kSections[] = {"model", "device", "kv", "scheduler", "sla", "server", "sim", "log"};
-    for (std::string_view section : kSections) {
-        if (section == name) return true;
-    }
-    return false;
+constexpr const char* kSections = "model, device, kv, scheduler, sla, tenant, server, sim, log";
+
+bool is_section(std::string_view name, const std::vector<ConfigKey>& keys) {
+    return std::any_of(keys.begin(), keys.end(), [name](const ConfigKey& key) { return key.section == name; });
 }
 
 void assign_root(const toml::table& root, Config& config) {
@@ -178,7 +195,7 @@ void assign_root(const toml::table& root, Config& config) {
             assign_tenants(node, config);
             continue;
         }
-        if (!is_section(name.str())) fail(node, "unknown section \"" + std::string(name.str()) + "\"");
+        if (!is_section(name.str(), keys)) fail(node, "unknown section \"" + std::string(name.str()) + "\"; allowed: " + kSections);
         const toml::table* table = node.as_table();
         if (table == nullptr) fail(node, std::string(name.str()) + ": expected a section [" + std::string(name.str()) + "]");
         if (name.str() == "sla") {
@@ -213,9 +230,17 @@ std::optional<toml::table> parse_value(const std::string& value, const std::stri
     return std::nullopt;
 }
 
-const toml::node* find(const toml::table& root, const std::string& section, const std::string& name) {
-    const toml::node_view<const toml::node> view = root.at_path(section + "." + name);
-    return view.node();
+/// The key that a contradiction is about; in a list of tables without that key the table; nullptr where the file has neither.
+const toml::node* find(const toml::table& root, const Contradiction& wrong) {
+    const toml::node_view<const toml::node> section = root.at_path(wrong.section);
+    if (const toml::array* list = section.as_array()) {
+        const toml::node* item = list->get(wrong.index);
+        const toml::table* table = item != nullptr ? item->as_table() : nullptr;
+        if (table == nullptr) return item;
+        const toml::node* key = table->get(wrong.name);
+        return key != nullptr ? key : item;
+    }
+    return section[wrong.name].node();
 }
 
 void apply_override(const std::string& override_text, Config& config) {
@@ -251,7 +276,11 @@ void apply_override(const std::string& override_text, Config& config) {
         }
         return;
     }
-    throw config_error(source + ": unknown key \"" + key_text + "\"");
+    std::string known;
+    for (const ConfigKey& key : keys) {
+        if (key.section == key_text.substr(0, dot)) known += (known.empty() ? "" : ", ") + std::string(key.name);
+    }
+    throw config_error(source + ": unknown key \"" + key_text + "\"; allowed: " + (known.empty() ? kSections : known));
 }
 
 }  // namespace
@@ -265,7 +294,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
     }
     for (const std::string& text : overrides) apply_override(text, config);
     if (const auto wrong = find_contradiction(config)) {
-        const toml::node* node = find(root, wrong->section, wrong->name);
+        const toml::node* node = find(root, *wrong);
         const std::string where = node != nullptr ? position(node->source()) : path.empty() ? "" : path + ": ";
         throw config_error(where + wrong->section + "." + wrong->name + ": " + wrong->text);
     }

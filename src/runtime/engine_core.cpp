@@ -41,7 +41,7 @@ SchedulerRequest scheduler_request(const RequestState& state) {
 EngineCore::EngineCore(const EngineParts& parts, CoreOptions options)
     : parts_(parts),
       options_(std::move(options)),
-      metrics_(class_names(options_.scheduler), options_.runner.block_tokens, options_.runner.num_blocks - 1),
+      metrics_(class_names(options_.scheduler), options_.runner.num_blocks - 1),
       recorder_(static_cast<size_t>(options_.recorder_steps)),
       events_(*parts.io),
       deliveries_(std::make_shared<DeliveryQueue>(parts.user_executor)) {

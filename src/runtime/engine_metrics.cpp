@@ -52,8 +52,11 @@ void add_counts(Builder& b, const EngineMetrics& m) {
     b.one("takt_preemptions_total", "Requests that lost their KV blocks", Type::counter, count(m.preemptions));
     SeriesSnapshot& refused = b.series("takt_requests_refused_total", "Requests refused", Type::counter);
     for (int code = 1; code < 16; ++code) {
+        // not_available has the wire code of bad_request: the two are one sample.
         if (code == static_cast<int>(errc::cancelled) || code == static_cast<int>(errc::not_available)) continue;
-        refused.values.push_back({{{"code", std::string(error_info(static_cast<errc>(code)).code)}}, count(m.refused[code])});
+        const bool is_bad = code == static_cast<int>(errc::bad_request);
+        const double value = count(m.refused[code]) + (is_bad ? count(m.refused[static_cast<int>(errc::not_available)]) : 0);
+        refused.values.push_back({{{"code", std::string(error_info(static_cast<errc>(code)).code)}}, value});
     }
     SeriesSnapshot& finished = b.series("takt_requests_finished_total", "Accepted requests ended", Type::counter);
     for (size_t i = 0; i < 4; ++i) finished.values.push_back({{{"reason", kReasons[i]}}, count(m.finished[i])});
@@ -93,19 +96,6 @@ void add_steps(Builder& b, const EngineMetrics& m) {
     b.one("takt_budget_trim", "Outer trim of the step budget", Type::gauge, m.budget_trim.load());
 }
 
-void add_aliases(Builder& b, const EngineMetrics& m, int32_t block_tokens, int32_t num_blocks) {
-    b.one("vllm:num_requests_running", "Alias of takt_requests_running", Type::gauge, m.running.load());
-    b.one("vllm:num_requests_waiting", "Alias of takt_requests_waiting", Type::gauge, m.waiting.load());
-    b.one("vllm:kv_cache_usage_perc", "Alias of takt_kv_usage_ratio", Type::gauge,
-          m.kv_used.load() / std::max(1.0, m.kv_total.load()));
-    b.series("vllm:cache_config_info", "KV cache geometry", Type::gauge)
-        .values.push_back({{{"block_size", std::to_string(block_tokens)}, {"num_gpu_blocks", std::to_string(num_blocks)}}, 1});
-    SeriesSnapshot& ttft = b.series("vllm:time_to_first_token_seconds", "Alias of takt_ttft_seconds", Type::histogram);
-    for (const auto& c : m.classes) ttft.histograms.push_back({{{"class", c.name}}, c.ttft.snapshot()});
-    SeriesSnapshot& itl = b.series("vllm:inter_token_latency_seconds", "Alias of takt_inter_token_seconds", Type::histogram);
-    for (const auto& c : m.classes) itl.histograms.push_back({{{"class", c.name}}, c.inter_token.snapshot()});
-}
-
 }  // namespace
 
 void AtomicHistogram::observe(double value, uint64_t times) {
@@ -128,9 +118,8 @@ HistogramSnapshot AtomicHistogram::snapshot() const {
 
 EngineMetrics::PerClass::PerClass(const std::string& n) : name(n), ttft(kSeconds), inter_token(kSeconds) {}
 
-EngineMetrics::EngineMetrics(const std::vector<std::string>& class_names, int32_t block_tokens, int32_t num_blocks)
-    : queue(kSeconds), request(kSeconds), cancel_to_free(kSeconds), step_prefill_tokens(kTokens), padding_ratio(kRatios),
-      block_tokens_(block_tokens), num_blocks_(num_blocks) {
+EngineMetrics::EngineMetrics(const std::vector<std::string>& class_names, int32_t num_blocks)
+    : queue(kSeconds), request(kSeconds), cancel_to_free(kSeconds), step_prefill_tokens(kTokens), padding_ratio(kRatios) {
     for (int i = 0; i < 3; ++i) step_seconds.emplace_back(std::span<const double>(kSeconds));
     for (const std::string& name : class_names) classes.emplace_back(name);
     kv_total.store(num_blocks);
@@ -152,7 +141,6 @@ MetricsSnapshot EngineMetrics::snapshot() const {
     for (size_t i = 0; i < 3; ++i) error.values.push_back({{{"regime", kRegimes[i]}}, cost_error_[i].load()});
     SeriesSnapshot& margin = b.series("takt_cost_model_margin", "Quantile margin on predictions", Type::gauge);
     for (size_t i = 0; i < 3; ++i) margin.values.push_back({{{"regime", kRegimes[i]}}, cost_margin_[i].load()});
-    add_aliases(b, *this, block_tokens_, num_blocks_);
     return std::move(b.out);
 }
 

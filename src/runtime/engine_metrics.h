@@ -35,7 +35,8 @@ using Gauge = std::atomic<double>;
 
 class EngineMetrics {
 public:
-    explicit EngineMetrics(const std::vector<std::string>& class_names, int32_t block_tokens, int32_t num_blocks);
+    /// `num_blocks`: KV blocks that requests may hold.
+    EngineMetrics(const std::vector<std::string>& class_names, int32_t num_blocks);
     [[nodiscard]] MetricsSnapshot snapshot() const;
     void set_cost(const CostSnapshot& cost);
 
@@ -58,7 +59,6 @@ public:
     std::deque<PerClass> classes;
 
 private:
-    int32_t block_tokens_, num_blocks_;
     Gauge cost_error_[3]{}, cost_margin_[3]{};
 };
 

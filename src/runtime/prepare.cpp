@@ -43,7 +43,7 @@ uint64_t mix64(uint64_t x) {
 }
 
 [[noreturn]] void refuse(const std::string& message) {
-    throw boost::system::system_error(make_error_code(errc::bad_request), message);
+    throw load_error(errc::bad_request, message);   // its text is the message alone
 }
 
 }  // namespace
@@ -131,15 +131,11 @@ std::optional<Preparer::Refused> Preparer::fill_tokens(PreparedRequest& out) con
     } catch (const std::bad_alloc&) {
         return Refused{errc::internal, "out of memory while tokenising"};
     } catch (const boost::system::system_error& error) {
-        std::string text = error.what();   // system_error appends its code's text
-        const size_t tail = text.rfind(": " + error.code().message());
-        if (tail != std::string::npos) text.resize(tail);
-        return Refused{errc::bad_request, text};
+        return Refused{errc::bad_request, error.what()};
     }
     for (int32_t token : out.tokens) {
         if (!model_.tokenizer->contains(token)) {
-            return Refused{errc::bad_request, "token id " + std::to_string(token) + " is not in the vocabulary of " +
-                                                  std::to_string(model_.tokenizer->vocab_size())};
+            return Refused{errc::bad_request, foreign_token(token)};
         }
     }
     if (out.tokens.empty()) return Refused{errc::bad_request, "the prompt has no token"};
@@ -161,7 +157,7 @@ std::optional<Preparer::Refused> Preparer::fill_limits(PreparedRequest& out) con
     std::string wrong = check_sampling(r.sampling, model_.tokenizer->vocab_size());
     for (const auto& [name, value] : {std::pair<const char*, std::optional<double>>{"ttft_ms", r.ttft_ms},
                                       {"itl_ms", r.itl_ms}, {"deadline_ms", r.deadline_ms}}) {
-        if (wrong.empty() && value) wrong = bound(name, *value, 0.001, 1e10);
+        if (wrong.empty() && value) wrong = bound(name, *value, 0.001, 1e9);
     }
     if (!wrong.empty()) return Refused{errc::bad_request, wrong};
     Result<StopStrings> stops = StopStrings::make(r.stop);
@@ -179,7 +175,11 @@ std::optional<Preparer::Refused> Preparer::fill_place(PreparedRequest& out) cons
     std::string name = !out.request.sla_class.empty() ? out.request.sla_class : tenant_classes_[index];
     if (name.empty()) name = "default";
     const auto found = std::find(class_names_.begin(), class_names_.end(), name);
-    if (found == class_names_.end()) return Refused{errc::bad_request, "no class is named \"" + name + "\""};
+    if (found == class_names_.end()) {
+        std::string known;
+        for (const std::string& one : class_names_) known += (known.empty() ? "\"" : ", \"") + one + "\"";
+        return Refused{errc::bad_request, "class: found \"" + name + "\", allowed " + known};
+    }
     out.class_index = static_cast<int32_t>(found - class_names_.begin());
     // The cache domain is the tenant that the server established; only tenants that share on purpose meet in one.
     const std::string& own = out.request.domain.empty() ? out.request.tenant : out.request.domain;
@@ -201,6 +201,10 @@ PreparedRequest Preparer::prepare(Request request, uint64_t arrival_ns) const {
     return out;
 }
 
+std::string Preparer::foreign_token(int32_t token) const {
+    return "token id " + std::to_string(token) + " is not in the vocabulary of " + std::to_string(model_.tokenizer->vocab_size());
+}
+
 std::vector<int32_t> Preparer::tokenize(const std::string& text, bool parse_special) const {
     return model_.tokenizer->encode(text, {parse_special, BosPolicy::unless_present, false});
 }
@@ -216,7 +220,7 @@ std::string Preparer::render(const boost::json::array& messages) const {
 
 std::string Preparer::detokenize(const std::vector<int32_t>& tokens) const {
     for (int32_t token : tokens) {
-        if (!model_.tokenizer->contains(token)) refuse("token id " + std::to_string(token) + " is not in the vocabulary");
+        if (!model_.tokenizer->contains(token)) refuse(foreign_token(token));
     }
     return model_.tokenizer->decode(tokens, false);
 }

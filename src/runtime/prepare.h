@@ -22,7 +22,7 @@ public:
     /// Never fails: a refusal is in `error` and `message`.
     [[nodiscard]] PreparedRequest prepare(Request request, uint64_t arrival_ns) const;
 
-    // @throws boost::system::system_error, errc::bad_request.
+    // @throws boost::system::system_error, errc::bad_request; its text is the message alone.
     [[nodiscard]] std::vector<int32_t> tokenize(const std::string& text, bool parse_special) const;
     [[nodiscard]] std::vector<int32_t> tokenize_messages(const boost::json::array& messages) const;
     [[nodiscard]] std::string render(const boost::json::array& messages) const;
@@ -38,6 +38,7 @@ private:
     std::optional<Refused> fill_place(PreparedRequest& out) const;
     [[nodiscard]] ChatText render_chat(const boost::json::array& messages, const boost::json::array* tools,
                                        const boost::json::object* arguments) const;
+    [[nodiscard]] std::string foreign_token(int32_t token) const;
     [[nodiscard]] uint64_t draw_seed() const;
 
     const LoadedModel& model_;

@@ -105,7 +105,7 @@ RequestResult RequestState::result(uint64_t now_ns) const {
     r.timings.itl_max_ms = static_cast<double>(max_gap_ns) * 1e-6;
     if (!gaps_ns.empty()) {
         std::vector<uint64_t> sorted = gaps_ns;
-        const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+        const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);   // the nearest rank
         std::nth_element(sorted.begin(), middle, sorted.end());
         r.timings.itl_p50_ms = static_cast<double>(*middle) * 1e-6;
     }

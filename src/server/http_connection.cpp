@@ -127,11 +127,12 @@ asio::awaitable<void> HttpConnection::refuse_unread(beast::error_code ec) {
     if (silent) co_return;
     HttpExchange exchange(stream_, false, false, HttpHeaders());
     exchange.keep_alive = false;
-    const std::string_view code = status == 413 ? "too_large" : "bad_request";
+    const errc code = status == 413 ? errc::too_large : errc::bad_request;
+    state_.count_refusal(code);
     std::string message = "not a valid HTTP request: " + ec.message();
     if (status == 413) message = "the body is longer than server.max_message_kib";
     if (status == 431) message = "the header is longer than 16 KiB, or a chunk's extension or the trailers longer than 64 KiB";
-    HttpReply reply = error_reply(status, code, message);
+    HttpReply reply = error_reply(status, error_info(code).code, message);
     co_await exchange.reply(std::move(reply));
     co_await read_off();
 }
@@ -215,6 +216,7 @@ std::optional<HttpReply> HttpConnection::refuse(HttpRequest& request, bool upgra
     if (out || request.method == "OPTIONS") return out;
     const std::optional<Identity> identity = state_.access.identify(request);
     if (!identity) {
+        state_.count_refusal(errc::unauthorized);
         out = error_reply(401, "unauthorized", "a valid key is needed: Authorization: Bearer KEY");
         out->headers.emplace_back("WWW-Authenticate", "Bearer");
         return out;

@@ -253,9 +253,9 @@ BodyError apply_slo_headers(const HttpRequest& http, Request& request) {
         double value = 0;
         const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
         const bool whole = result.ec == std::errc() && result.ptr == text.data() + text.size();
-        if (!whole || !std::isfinite(value) || value <= 0 || value > 1e9) {
+        if (!whole || !std::isfinite(value) || value < 1e-3 || value > 1e9) {
             return body_error(errc::bad_request, std::string(name) + ": found " + valid_utf8(text.substr(0, 40)) +
-                                                     ", allowed milliseconds over 0 up to 1000000000", name);
+                                                     ", allowed milliseconds from 0.001 to 1000000000", name);
         }
         if (*target) continue;
         *target = value;

@@ -122,6 +122,7 @@ asio::awaitable<void> serve_completions(ServerState& state, HttpRequest http, Ex
         if (!parsed.error) parsed.error = apply_slo_headers(http, request);
     }
     if (parsed.error) {
+        state.count_refusal(parsed.error.code);
         HttpReply reply = failure_reply(as_failure(parsed.error), parsed.error.param);
         co_await exchange.reply(std::move(reply));
         co_return;

@@ -94,10 +94,12 @@ constexpr Alias kAliases[] = {
 
 }  // namespace
 
-MetricsSnapshot aliases(const MetricsSnapshot& metrics, const MemoryPlan& plan, const std::string& model) {
+MetricsSnapshot aliases(const MetricsSnapshot& metrics, int64_t block_tokens, const std::string& model) {
     MetricsSnapshot out;
+    int64_t num_blocks = 0;
     const Labels labels = {{"model_name", model}};
     for (const SeriesSnapshot& series : metrics.series) {
+        if (series.name == "takt_kv_blocks_total" && !series.values.empty()) num_blocks = static_cast<int64_t>(series.values.front().value);
         for (const Alias& alias : kAliases) {
             if (series.name != alias.from) continue;
             SeriesSnapshot copy;
@@ -122,8 +124,8 @@ MetricsSnapshot aliases(const MetricsSnapshot& metrics, const MemoryPlan& plan, 
     config.name = "vllm:cache_config_info";
     config.help = "KV cache configuration as labels.";
     Labelled<double> one;
-    one.labels = {{"block_size", std::to_string(plan.block_tokens)},
-                  {"num_gpu_blocks", std::to_string(plan.num_blocks)},
+    one.labels = {{"block_size", std::to_string(block_tokens)},
+                  {"num_gpu_blocks", std::to_string(num_blocks)},
                   {"model_name", model}};
     one.value = 1;
     config.values.push_back(std::move(one));

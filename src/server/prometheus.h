@@ -7,8 +7,8 @@
 
 namespace takt::server {
 
-/// The vLLM-named copies of the series that are in `metrics`. `model`: the value of their model_name label.
-MetricsSnapshot aliases(const MetricsSnapshot& metrics, const MemoryPlan& plan, const std::string& model);
+/// The vLLM-named copies of the series that are in `metrics`, classes added up. `model`: the value of their model_name label.
+MetricsSnapshot aliases(const MetricsSnapshot& metrics, int64_t block_tokens, const std::string& model);
 
 std::string prometheus_text(const MetricsSnapshot& metrics);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kMaxStops = 8;
-constexpr double kMaxMilliseconds = 1e9;  // eleven days; anything longer is no deadline
+constexpr double kMinMilliseconds = 1e-3, kMaxMilliseconds = 1e9;  // the engine's; eleven days: anything longer is no deadline
 
 // An id as a JSON object's key: digits only, no sign, within int32.
 std::optional<std::int32_t> token_key(json::string_view key) {
@@ -132,9 +132,9 @@ void read_stop(FieldReader& fields, Request& request) {
 
 void read_service(FieldReader& fields, Request& request) {
     request.sla_class = fields.string("class").value_or("");
-    request.ttft_ms = fields.number_above("ttft_ms", 0, kMaxMilliseconds);
-    request.itl_ms = fields.number_above("itl_ms", 0, kMaxMilliseconds);
-    request.deadline_ms = fields.number_above("deadline_ms", 0, kMaxMilliseconds);
+    request.ttft_ms = fields.number("ttft_ms", kMinMilliseconds, kMaxMilliseconds);
+    request.itl_ms = fields.number("itl_ms", kMinMilliseconds, kMaxMilliseconds);
+    request.deadline_ms = fields.number("deadline_ms", kMinMilliseconds, kMaxMilliseconds);
 }
 
 std::optional<std::string> content_text(const json::value& content, std::string& problem) {

@@ -110,6 +110,7 @@ asio::awaitable<void> serve_responses(ServerState& state, HttpRequest http, Exch
     if (!parsed.error) parsed.error = apply_slo_headers(http, parsed.request);
     const Failure wrong = body_failure(parsed);
     if (wrong) {
+        state.count_refusal(wrong.code);
         HttpReply reply = failure_reply(wrong, parsed.error ? parsed.error.param : "previous_response_id");
         co_await exchange.reply(std::move(reply));
         co_return;

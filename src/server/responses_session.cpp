@@ -66,6 +66,7 @@ asio::awaitable<void> ResponsesSession::read_loop() {
 }
 
 asio::awaitable<void> ResponsesSession::refuse(Failure failure, std::string param, const std::string* stream_id) {
+    state_.count_refusal(failure.code);
     const ErrorInfo info = error_info(failure.code);
     std::string frame = response_error_frame(info.http_status, info.code, failure.message, param, stream_id);
     co_await outbox_.send(reader_slot_, std::move(frame));

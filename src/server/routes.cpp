@@ -52,13 +52,27 @@ HttpReply ready_reply(const ServerState& state) {
     return out;
 }
 
+// The engine's series with the refusals of the doors added: a client sees no difference between the two.
+void add_refusals(MetricsSnapshot& metrics, const ServerState& state) {
+    for (SeriesSnapshot& series : metrics.series) {
+        if (series.name != "takt_requests_refused_total") continue;
+        for (std::size_t code = 1; code < state.num_refused.size(); ++code) {
+            for (Labelled<double>& sample : series.values) {
+                if (sample.labels.front().second != error_info(static_cast<errc>(code)).code) continue;
+                sample.value += static_cast<double>(state.num_refused[code]);
+            }
+        }
+    }
+}
+
 HttpReply metrics_reply(const ServerState& state) {
     MetricsSnapshot own = server_series(state);
     std::string text = prometheus_text(own);
     if (state.engine) {
-        const MetricsSnapshot metrics = state.engine.metrics();
+        MetricsSnapshot metrics = state.engine.metrics();
+        add_refusals(metrics, state);
         text += prometheus_text(metrics);
-        text += prometheus_text(aliases(metrics, state.engine.memory_plan(), state.model_name));
+        text += prometheus_text(aliases(metrics, state.engine.memory_plan().block_tokens, state.model_name));
     }
     return plain(std::move(text), "text/plain; version=0.0.4; charset=utf-8");
 }

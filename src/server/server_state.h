@@ -4,6 +4,7 @@
 
 #include <takt/engine.h>
 
+#include <array>
 #include <atomic>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
@@ -46,12 +47,14 @@ struct ServerState {
     std::int64_t num_connections = 0;
     std::int64_t num_websockets = 0;
     std::uint64_t num_http_requests = 0;
+    std::array<std::uint64_t, 16> num_refused{};   ///< by errc: requests that never came to the engine, which counts its own
     std::uint64_t next_id = 1;
     std::set<Closable*> connections;
 
     /// Tokenising, parsing and rendering of long texts, so that they delay nobody's tokens.
     asio::thread_pool worker{1};
 
+    void count_refusal(errc code) { ++num_refused[static_cast<std::size_t>(code)]; }
     void log(LogLevel level, std::string_view message) const {
         if (!config.log) return;
         LogRecord record;

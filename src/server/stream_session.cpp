@@ -73,6 +73,7 @@ asio::awaitable<void> StreamSession::read_loop() {
 }
 
 asio::awaitable<void> StreamSession::refuse(FrameError error) {
+    state_.count_refusal(error.code);
     // An error that names a live request's id would look like its end.
     if (error.id && live_.find(*error.id) != live_.end()) {
         error.ref = std::move(error.id);

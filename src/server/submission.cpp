@@ -93,7 +93,10 @@ asio::awaitable<Accepted> submit(ServerState& state, Identity identity, Request 
     Accepted out;
     out.failure = ready_failure(state);
     if (!out.failure) out.failure = tenant_failure(state, identity.tenant);
-    if (out.failure) co_return out;
+    if (out.failure) {
+        state.count_refusal(out.failure.code);
+        co_return out;
+    }
     if (request.sla_class.empty()) request.sla_class = identity.sla_class;
     request.tenant = identity.tenant;
     request.domain = identity.tenant;

@@ -3,6 +3,7 @@
 
 #include "server/field_reader.h"
 #include "server/json_text.h"
+#include "server/openai_request.h"
 #include "server/openai_routes.h"
 #include "server/request_fields.h"
 
@@ -37,7 +38,17 @@ HttpReply guarded(Work work) {
     }
 }
 
-HttpReply tokenize(const Engine& engine, const std::string& body) {
+// What is wrong with the fields, or with the model that they name; nothing if the work can begin.
+std::optional<HttpReply> refused(FieldReader& fields, const std::string& model_name) {
+    const std::optional<std::string> model = fields.string("model");
+    fields.refuse_unknown();
+    if (!fields.ok()) return bad(fields.problem(), fields.param());
+    const BodyError wrong = check_model(model, model_name);
+    if (!wrong) return std::nullopt;
+    return error_reply(error_info(wrong.code).http_status, error_info(wrong.code).code, wrong.message, wrong.param);
+}
+
+HttpReply tokenize(const Engine& engine, const std::string& model_name, const std::string& body) {
     const ParsedJson parsed = parse_json(body);
     if (!parsed.problem.empty()) return bad(parsed.problem);
     if (!parsed.value.is_object()) return bad("the body must be one JSON object");
@@ -46,19 +57,17 @@ HttpReply tokenize(const Engine& engine, const std::string& body) {
     request.prompt = fields.string("prompt");
     read_messages(fields, request);
     const bool parse_special = fields.boolean("parse_special").value_or(false);
-    fields.string("model");
     if (request.prompt.has_value() == request.messages.has_value()) {
         fields.fail("prompt", "allowed exactly one of `prompt` and `messages`");
     }
-    fields.refuse_unknown();
-    if (!fields.ok()) return bad(fields.problem(), fields.param());
+    if (std::optional<HttpReply> wrong = refused(fields, model_name)) return std::move(*wrong);
     return guarded([&] {
         return tokens_reply(request.prompt ? engine.tokenize(*request.prompt, parse_special)
                                            : engine.tokenize_messages(*request.messages));
     });
 }
 
-HttpReply detokenize(const Engine& engine, const std::string& body) {
+HttpReply detokenize(const Engine& engine, const std::string& model_name, const std::string& body) {
     const ParsedJson parsed = parse_json(body);
     if (!parsed.problem.empty()) return bad(parsed.problem);
     if (!parsed.value.is_object()) return bad("the body must be one JSON object");
@@ -67,9 +76,7 @@ HttpReply detokenize(const Engine& engine, const std::string& body) {
     const auto* list = fields.array("tokens");
     if (list == nullptr) fields.fail("tokens", "missing");
     if (list != nullptr && !list->empty()) read_token_ids(fields, "tokens", request);
-    fields.string("model");
-    fields.refuse_unknown();
-    if (!fields.ok()) return bad(fields.problem(), fields.param());
+    if (std::optional<HttpReply> wrong = refused(fields, model_name)) return std::move(*wrong);
     return guarded([&] {
         HttpReply out;
         out.body = "{\"prompt\":";
@@ -79,13 +86,13 @@ HttpReply detokenize(const Engine& engine, const std::string& body) {
     });
 }
 
-using TextWork = HttpReply (*)(const Engine&, const std::string&);
+using TextWork = HttpReply (*)(const Engine&, const std::string&, const std::string&);
 
 asio::awaitable<void> serve(ServerState& state, HttpRequest http, Exchange& exchange, TextWork text_work) {
     HttpReply reply = error_reply(503, "draining", "the model is not loaded yet");
     if (state.engine) {
         const std::function<HttpReply()> work = [&state, &http, text_work] {
-            return text_work(state.engine, http.body);
+            return text_work(state.engine, state.model_name, http.body);
         };
         reply = co_await on_worker<HttpReply>(state, work);
     }

@@ -143,6 +143,15 @@ TEST_CASE("an unknown format and a path that cannot be written are refused") {
     const std::string in = folder.write("in.gguf", synthetic_gguf(SyntheticModel(float_shape())));
     CHECK(quantize_gguf(in, folder.file("absent/out.gguf"), DType::q8_0, {}).error().find("absent/out.gguf: cannot be written") !=
           std::string::npos);
+    // Not even under another name of the same file.
+    const std::string other = folder.file("link.gguf");
+    std::filesystem::create_symlink(in, other);
+    const auto size = std::filesystem::file_size(in);
+    for (const std::string& same : {in, other}) {
+        CHECK(quantize_gguf(in, same, DType::q8_0, {}).error().find("the file that is read") != std::string::npos);
+        CHECK(std::filesystem::file_size(in) == size);
+        CHECK_FALSE(std::filesystem::exists(same + ".partial"));
+    }
     CHECK(quantize_gguf(folder.file("gone.gguf"), folder.file("out.gguf"), DType::q8_0, {}).error().find("cannot be opened") !=
           std::string::npos);
 }

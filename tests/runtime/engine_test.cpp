@@ -189,7 +189,7 @@ TEST_CASE("refusals name what is wrong and disturb nothing") {
     CHECK(refused(outside).find("bad_request: logit_bias: id 100000") == 0);
     Request late = prompt_of("x", 5);
     late.sla_class = "gold";
-    CHECK(refused(late).find("no class is named") != std::string::npos);
+    CHECK(refused(late).find("class: found \"") != std::string::npos);
     CHECK(host.run(prompt_of("fine", 3)).size() == 3);
 }
 

@@ -60,10 +60,9 @@ TEST_CASE("series as text") {
 }
 
 TEST_CASE("aliases: one series each, classes added up") {
-    MemoryPlan plan;
-    plan.block_tokens = 16;
-    plan.num_blocks = 512;
-    const std::string text = prometheus_text(aliases(sample(), plan, "m"));
+    MetricsSnapshot metrics = sample();
+    metrics.series.push_back({"takt_kv_blocks_total", "Blocks.", SeriesSnapshot::Type::gauge, {{{}, 512}}, {}});
+    const std::string text = prometheus_text(aliases(metrics, 16, "m"));
     CHECK(has_line(text, R"(vllm:num_requests_running{model_name="m"} 3)"));
     CHECK(has_line(text, R"(vllm:time_to_first_token_seconds_bucket{model_name="m",le="+Inf"} 66)"));
     CHECK(has_line(text, R"(vllm:time_to_first_token_seconds_sum{model_name="m"} 0.5)"));

@@ -113,7 +113,7 @@ TEST_CASE("generate: the edges of every range are in, the next values are out") 
                           R"("repetition_penalty":10)", R"("logit_bias":{"0":100})", R"("logit_bias":{})",
                           R"("logprobs":0)", R"("seed":0)", R"("stop":"x")", R"("stop":[])", R"("credit":0)",
                           R"("stop":["1","2","3","4","5","6","7","8"])", R"("max_tokens":5.0)", R"("top_k":null)",
-                          R"("deadline_ms":0.001)"};
+                          R"("deadline_ms":0.001)", R"("ttft_ms":0.001)", R"("itl_ms":1000000000)"};
     for (const char* fields : good) generate(std::string(R"("prompt":"p",)") + fields);
     const char* bad[] = {R"("temperature":-0.1)", R"("temperature":100.1)", R"("temperature":"1")", R"("top_p":0)",
                          R"("top_p":1.01)", R"("min_p":-0.1)", R"("min_p":1.1)", R"("top_k":-2)",
@@ -127,7 +127,8 @@ TEST_CASE("generate: the edges of every range are in, the next values are out") 
                          R"("stop":"")", R"("stop":[""])", R"("stop":[1])", R"("stop":{})",
                          R"("stop":["1","2","3","4","5","6","7","8","9"])", R"("ignore_eos":1)",
                          R"("parse_special":"true")", R"("class":1)", R"("ttft_ms":0)", R"("itl_ms":-1)",
-                         R"("deadline_ms":0)", R"("deadline_ms":1e300)", R"("credit":-1)", R"("credit":1e30)",
+                         R"("deadline_ms":0.0009)", R"("deadline_ms":1e300)", R"("ttft_ms":1000000001)",
+                         R"("credit":-1)", R"("credit":1e30)",
                          R"("echo_tokens":0)", R"("tools":[{}])", R"("chat_template_kwargs":{})"};
     for (const char* fields : bad) {
         INFO(fields);
