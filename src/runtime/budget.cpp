@@ -199,6 +199,7 @@ void BudgetTrim::update() {
         excess = static_cast<double>(num_late) / static_cast<double>(count) > 0.02 ? 0.05 : -0.05;
     }
     trim_ = std::clamp(trim_ * std::exp(-(excess > 0 ? 0.3 : 0.03) * excess), 0.5, 1.0);
+    if (excess > 0) num_gaps_ = 0;   // answered: the same late gaps must not cut again in each update until they leave the window
 }
 
 }  // namespace takt

@@ -24,11 +24,12 @@ constexpr uint32_t kTableWindow = 30;
 constexpr uint32_t kSharingSamples = 50; // a regime uses the shared margin until it has that many of its own
 constexpr double kMarginStep = 0.04;
 constexpr double kMissShare = 0.01;
-constexpr double kSharedMissShare = 0.02;   // where others share the cores, the last percent cannot be bought by shorter steps
+constexpr double kSharedMissShare = 0.015;   // where others share the cores, the last percent cannot be bought by shorter steps
 constexpr double kPaceGain = 0.5;        // of the pace, from a step's error in the log domain: a spell is known after one late step
 constexpr double kMostPaceError = 0.6;   // ... which counts at most so far: one outlier moves the pace by a third
 constexpr double kMostPace = 0.7;        // the pace stays within e^-0.7 and e^0.7
 constexpr double kFlatShare = 1.15;
+constexpr double kMostGrowth = 1.25;     // a shape's time a row over that of a smaller one at most, where rows are data
 constexpr double kNsPerMs = 1e6;
 
 }  // namespace
@@ -65,6 +66,13 @@ CostModel::CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const 
 size_t CostModel::shape_index(int32_t rows) const {
     const auto at = std::lower_bound(ladder_.begin(), ladder_.end(), rows);
     return static_cast<size_t>(std::min(at, ladder_.end() - 1) - ladder_.begin());
+}
+
+/// The shape that answers most for a step of so many rows: that which holds them; where rows are data the nearer one of the two about them.
+size_t CostModel::answering_index(int32_t rows) const {
+    const size_t above = shape_index(rows);
+    const bool nearer_below = rows_are_data_ && above > 0 && 2 * rows < ladder_[above - 1] + ladder_[above];
+    return nearer_below && table_[above - 1].count > 0 ? above - 1 : above;
 }
 
 int32_t CostModel::padded_rows(int32_t rows) const {
@@ -160,7 +168,7 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
     const double predicted_ns = usual_ns * pace_;
     const double error_ns = total_ns - usual_ns;
     const CostRegime where = regime(features);
-    Entry& entry = table_[shape_index(features.rows)];
+    Entry& entry = table_[answering_index(features.rows)];
     const bool fresh = entry.count < 3;
     const bool strange = std::abs(total_ns - predicted_ns) > kOutlierShare * predicted_ns;
     entry.num_strange = strange ? entry.num_strange + 1 : 0;
@@ -194,7 +202,9 @@ void CostModel::follow_pace(double ratio) {
 void CostModel::learn_entry(size_t index, double error_ns, double weight) {
     Entry& entry = table_[index];
     const double gain = 0.5 / std::min(std::max(entry.count, 1U), kTableWindow);
-    entry.ns = std::max(entry.ns + error_ns * gain * weight, 500.0);
+    // What lies under the envelope has no say in a prediction: it must not fall further for its errors, or it is lost for long.
+    const bool hidden = rows_are_data_ && error_ns < 0 && entry.ns < entry.envelope_ns;
+    if (!hidden) entry.ns = std::max(entry.ns + error_ns * gain * weight, 500.0);
     if (weight >= 0.5) ++entry.count;
 }
 
@@ -332,11 +342,19 @@ void CostModel::learn_margin(CostRegime regime, double ratio) {
     }
 }
 
+/// The table read upwards: never falling, and, where rows are data, bounded by what smaller shapes were seen to take. Many rows share the
+/// reading of the weights, so that a row of theirs costs no more than one of few. Without that bound a process's first step, which also
+/// faults its memory in, would be believed of its shape and of all that nobody has tried: nobody would try them, for they seem not to fit.
 void CostModel::refresh_envelope() {
-    double highest = 0;
-    for (Entry& entry : table_) {
+    double highest = 0, least_per_row = 0;
+    for (size_t i = 0; i < table_.size(); ++i) {
+        Entry& entry = table_[i];
+        if (least_per_row > 0) entry.ns = std::min(entry.ns, kMostGrowth * least_per_row * ladder_[i]);
         highest = std::max(highest, entry.ns);
         entry.envelope_ns = highest;
+        if (!rows_are_data_ || entry.count == 0) continue;
+        const double per_row = highest / ladder_[i];
+        least_per_row = least_per_row > 0 ? std::min(least_per_row, per_row) : per_row;
     }
 }
 

@@ -78,6 +78,7 @@ private:
         uint32_t num_loads = 0;
     };
     [[nodiscard]] size_t shape_index(int32_t rows) const;
+    [[nodiscard]] size_t answering_index(int32_t rows) const;
     [[nodiscard]] double launch_ns(int32_t rows) const;
     [[nodiscard]] double table_ns(int32_t rows) const;
     [[nodiscard]] std::array<double, 3> loads(const StepFeatures& features) const;

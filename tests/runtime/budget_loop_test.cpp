@@ -69,6 +69,24 @@ TEST_CASE("the trim falls when the device's part is late, rises slowly, and hold
     CHECK(trim.trim() == 1.0);
 }
 
+TEST_CASE("the trim answers late gaps once, not in each update until they leave the window", "[budget]") {
+    BudgetTrim trim;
+    const auto run = [&](int steps, double ratio) {
+        for (int i = 0; i < steps; ++i) {
+            trim.gap(ratio, true);
+            trim.step(true, false, false);
+        }
+    };
+    run(512, 0.8);
+    run(10, 1.4);
+    run(64, 0.6);    // the cut worked
+    const double cut = trim.trim();
+    CHECK(cut < 0.95);
+    CHECK(cut > 0.8);
+    run(512, 0.6);
+    CHECK(trim.trim() >= cut);
+}
+
 TEST_CASE("one gap far over its promise halves the budget for a few steps", "[budget]") {
     BudgetTrim trim;
     trim.gap(1.6, false);

@@ -234,6 +234,34 @@ TEST_CASE("where rows are data a step costs its true rows, its slices' K and V, 
     CHECK(padded.snapshot().pace == 1.0);
 }
 
+TEST_CASE("where rows are data a shape costs no more a row than a smaller one, whatever its first step took", "[cost_model]") {
+    CostRoofline roofline;
+    roofline.weight_bytes = 1e8;
+    roofline.operations_per_row = 2e8;
+    roofline.bytes_per_second = 4e10;
+    roofline.operations_per_second = 6e11;
+    CostModel cost({1, 2, 4, 8, 16, 32, 64}, true, roofline);
+    const auto features = [&](int32_t rows) {
+        StepFeatures f = step(cost, 1, rows - 1, 0, 0);
+        f.prefill_pairs = 0;
+        return f;
+    };
+    cost.observe(features(16), 400'000'000);   // a process's first step faults its memory in
+    CHECK(cost.predict_ns(features(8)) > 100'000'000);
+    for (int i = 0; i < 3; ++i) cost.observe(features(1), 3'000'000);
+    for (const int32_t rows : {2, 4, 8, 16, 32, 64}) {
+        CAPTURE(rows);
+        CHECK(cost.predict_ns(features(rows)) <= static_cast<uint64_t>(1.3 * 3e6 * rows));
+    }
+    for (int i = 0; i < 3; ++i) cost.observe(features(8), 6'000'000);
+    CHECK(cost.predict_ns(features(16)) <= 15'500'000);
+    // A count just above a shape is told by that shape: it is no stranger to the model, and the pace follows it.
+    for (int i = 0; i < 3; ++i) cost.observe(features(16), 9'000'000);
+    const double before = cost.snapshot().pace;
+    cost.observe(features(17), 14'000'000);
+    CHECK(cost.snapshot().pace > 1.05 * before);
+}
+
 TEST_CASE("where rows are data a document is predicted to its end, though its loads grow together and its slices shrink", "[cost_model]") {
     CostRoofline roofline;
     roofline.weight_bytes = 8e7;

@@ -1,0 +1,116 @@
+// A CPU whose cores others share, on the virtual clock: the scheduler where rows are data learns the machine from its own steps and uses
+// the gap that it was promised, whatever the first step took.
+
+#include <utility>
+
+#include "catch.h"
+#include "kernels/row_ladder.h"
+#include "runtime/sim/scene.h"
+
+using namespace takt;
+using namespace takt::sim;
+
+namespace {
+
+// A model of 135M parameters on two cores, as measured in steps of 1 to 24 rows: the weights, the rows, the positions whose K and V are
+// read, the pairs.
+double usual_ns(const StepFeatures& f) {
+    return 2.2e6 + 0.65e6 * f.rows + 600.0 * static_cast<double>(f.kv_read_tokens + f.prefill_kv_tokens) +
+           250.0 * static_cast<double>(f.prefill_pairs);
+}
+
+SimOptions two_cores(double itl_ms) {
+    SimOptions o;
+    o.scheduler.max_running = 16;
+    o.scheduler.max_waiting = 100;
+    o.scheduler.max_context = 8192;
+    o.scheduler.rows_are_data = true;
+    o.scheduler.row_ladder = make_row_ladder(0, 16, 512);
+    SchedulerClass sla;
+    sla.name = "default";
+    sla.itl_ns = static_cast<uint64_t>(itl_ms * 1e6);
+    o.scheduler.classes = {sla};
+    o.kv = {2000, 16, 16, 8192, false};
+    o.roofline.bytes_per_second = 4e10;
+    o.roofline.operations_per_second = 6e11;
+    o.roofline.weight_bytes = 9e7;
+    o.roofline.operations_per_row = 2.1e8;
+    o.roofline.kv_bytes_per_token = 23'040;
+    o.roofline.operations_per_pair = 69'000;
+    o.true_ns = usual_ns;
+    o.noise = 0.03;
+    o.depth = 0;
+    o.host_ns = 50'000;
+    return o;
+}
+
+struct Insertion {
+    double late_share = 0;
+    double used = 0;            // of the promise, mean over the steps that held a slice
+    double rows = 0;            // of a slice, mean
+    double ttft_ms = 0;
+};
+
+/// Documents of 2,000 tokens, one after the other, beside one stream; what came of those behind the first `skip`.
+Insertion insert(SimOptions o, int skip, int count, double spacing_ms = 8000) {
+    const double itl_ms = static_cast<double>(o.scheduler.classes[0].itl_ns) * 1e-6;
+    std::vector<SimRequest> w{request_at(0, 16, 6000)};
+    for (int i = 0; i < skip + count; ++i) w.push_back(request_at(400 + spacing_ms * i, 2000, 1));
+    const double from_ms = 400 + spacing_ms * skip;
+    Insertion result;
+    double steps = 0;
+    o.on_step = [&](const SimStep& s) {
+        if (static_cast<double>(s.begin_ns) * 1e-6 < from_ms || s.prefill_rows == 0 || s.decode_rows == 0) return;
+        ++steps;
+        result.used += static_cast<double>(s.end_ns - s.begin_ns) * 1e-6 / itl_ms;
+        result.rows += s.prefill_rows;
+        result.late_share += static_cast<double>(s.end_ns - s.begin_ns) * 1e-6 > itl_ms ? 1 : 0;
+    };
+    const SimReport report = run(o, w);
+    INFO(report.wrong);
+    REQUIRE(report.wrong.empty());
+    REQUIRE(steps > 0);
+    result.used /= steps;
+    result.rows /= steps;
+    result.late_share /= steps;
+    for (int i = skip; i < skip + count; ++i) result.ttft_ms += ttft_ms(report, w, static_cast<size_t>(1 + i)) / count;
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("where rows are data a first step that takes a hundred times as long hides no shape", "[scenes]") {
+    for (const double promise : {12.0, 24.0}) {
+        SimOptions o = two_cores(promise);
+        bool is_first = true;   // it faults the memory of weights and cache in
+        o.true_ns = [&is_first](const StepFeatures& f) { return usual_ns(f) * (std::exchange(is_first, false) ? 100 : 1); };
+        const Insertion first = insert(o, 0, 1);
+        is_first = true;
+        const Insertion later = insert(o, 1, 4);
+        INFO("promise " << promise << ": first " << first.used << " used, " << first.rows << " rows, " << first.late_share << " late; "
+                        << "later " << later.used << ", " << later.rows << ", " << later.late_share);
+        CHECK(first.used > 0.8);
+        CHECK(first.late_share <= 0.02);
+        CHECK(later.used > 0.83);
+        CHECK(later.late_share <= 0.02);
+    }
+}
+
+TEST_CASE("where rows are data the promise is used and kept through spells of a slower machine", "[scenes]") {
+    for (const double promise : {12.0, 24.0}) {
+        for (const uint64_t seed : {1, 2, 3}) {
+            SimOptions o = two_cores(promise);
+            o.seed = seed;
+            const Insertion calm = insert(o, 1, 4);
+            o.noise = 0.05;
+            o.disturbance = [](uint64_t now_ns) { return (now_ns / 200'000'000) % 7 == 3 ? 1.5 : 1.0; };
+            const Insertion spells = insert(o, 1, 4);
+            INFO("promise " << promise << ", seed " << seed << ": calm " << calm.used << " used, " << calm.late_share << " late; spells "
+                            << spells.used << ", " << spells.late_share);
+            CHECK(calm.used > 0.83);
+            CHECK(calm.late_share <= 0.02);
+            CHECK(spells.used > 0.75);
+            CHECK(spells.late_share <= 0.03);
+        }
+    }
+}
