@@ -11,12 +11,13 @@ namespace {
 
 constexpr int32_t kPartsABlock = 4;
 constexpr int32_t kAllUnits = std::numeric_limits<int32_t>::max();
+constexpr int32_t kWhole = 1 << 24;     // more units than any context has
 constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
 // Microseconds on an H200 at head dimension 128, for the division of a mixed step: a tile of a prefill item, an item's start and
-// end, the combination of parts; a decode unit in one of two blocks of a multiprocessor, and at the memory's rate; until a block has
-// begun, until one that takes a multiprocessor over from a prefill item has.
-constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kCombineUs = 4, kDecodeUnitUs = 2.0, kDecodeReadUs = 0.0076, kBeginUs = 6,
-                 kTakeOverUs = 12;
+// end, those of a block's further ones, the combination of parts; a decode unit in one of two blocks of a multiprocessor, and at the
+// memory's rate; until a block has begun, until one that takes a multiprocessor over from a prefill item has.
+constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kNextItemUs = 6, kCombineUs = 4, kDecodeUnitUs = 2.0, kDecodeReadUs = 0.0076,
+                 kBeginUs = 6, kTakeOverUs = 12;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -187,44 +188,70 @@ struct Planner {
         return std::min(kMostPrefillParts, ceil_div(ceil_div(high - low, kPrefillUnit), size));
     }
 
-    /// Where prefill results are fewer than multiprocessors: cuts them, and divides the multiprocessors between their parts and
-    /// the decode items, so that both end at about the same time.
-    void divide() {
-        int64_t units = 0, results_count = 0;
+    /// Parts of all prefill results and the tiles of the longest, cut at `size` tiles.
+    struct PrefillParts {
+        int64_t count = 0;
         int32_t longest = 0;
+    };
+    [[nodiscard]] PrefillParts count_parts(int32_t size) const {
+        PrefillParts all;
+        visit_prefill([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
+            const int32_t n = prefill_parts(low, high, size);
+            all.count += int64_t{p.kv.num_kv_heads} * n;
+            all.longest = std::max(all.longest, ceil_div(ceil_div(high - low, kPrefillUnit), n));
+        });
+        return all;
+    }
+
+    /// Microseconds of the block with most to do where there are more parts than blocks, which take them to and fro (prefill_item()).
+    [[nodiscard]] double rounds_us(int32_t size, double scale) {
+        loads.fill(0);
+        int32_t item = 0;
+        double most = 0;
+        visit_prefill([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
+            const int32_t units = ceil_div(high - low, kPrefillUnit), n = prefill_parts(low, high, size);
+            for (int32_t i = 0; i < p.kv.num_kv_heads * n; ++i, ++item) {
+                const int32_t turn = item / num_sms, at = item % num_sms;
+                double& load = loads[static_cast<size_t>(turn % 2 == 0 ? at : num_sms - 1 - at)];
+                load += ceil_div(units, n) * kPrefillTileUs * scale + kNextItemUs;
+                most = std::max(most, load);
+            }
+        });
+        return most + kItemUs - kNextItemUs;
+    }
+
+    /// Cuts prefill results where multiprocessors would be idle otherwise. Parts that are fewer than multiprocessors divide these with the
+    /// decode items, so that both end at about the same time; more of them come before the decode items, in rounds that are full.
+    void divide() {
+        int64_t units = 0;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (is_decode(s)) units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
         }
-        visit_prefill([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
-            results_count += p.kv.num_kv_heads;
-            longest = std::max(longest, ceil_div(high - low, kPrefillUnit));
-        });
-        if (results_count == 0 || results_count >= num_sms || p.deterministic) return;
-        const double scale = p.kv.head_dim / 128.0;
+        const PrefillParts uncut = count_parts(kWhole);
+        if (uncut.count == 0 || 2 * uncut.count > kMaxPrefillSplits || p.deterministic) return;
+        const double scale = p.kv.head_dim / 128.0, all = static_cast<double>(units);
+        const auto decode_us = [&](double n, double b) { return n * scale * std::max(kDecodeReadUs, kDecodeUnitUs / b); };
         double best = -1;
         int64_t last_parts = 0;
-        for (int32_t size = longest; size >= 1; --size) {
-            int64_t parts = 0;
-            int32_t longest_part = 0;
-            visit_prefill([&](int32_t, int32_t, int32_t, int32_t low, int32_t high) {
-                const int32_t n = prefill_parts(low, high, size);
-                parts += int64_t{p.kv.num_kv_heads} * n;
-                longest_part = std::max(longest_part, ceil_div(ceil_div(high - low, kPrefillUnit), n));
-            });
-            if (parts > num_sms) break;
-            if (parts == last_parts) continue;
-            last_parts = parts;
-            const double prefill_us = longest_part * kPrefillTileUs * scale + kItemUs + (parts > results_count ? kCombineUs : 0);
-            const auto all = static_cast<double>(units), blocks = static_cast<double>(2 * (num_sms - parts));
-            const auto decode_us = [&](double n, double b) { return n * scale * std::max(kDecodeReadUs, kDecodeUnitUs / b); };
+        for (int32_t cut = 1; cut <= std::min(kMostPrefillParts, uncut.longest); ++cut) {
+            const int32_t size = ceil_div(uncut.longest, cut);
+            const PrefillParts parts = count_parts(size);
+            if (parts.count > kMaxPrefillSplits) break;
+            if (parts.count == last_parts) continue;
+            last_parts = parts.count;
+            const bool is_beside = parts.count < num_sms;
+            const double combine_us = parts.count > uncut.count ? kCombineUs : 0;
+            const double prefill_us = combine_us + (parts.count > num_sms ? rounds_us(size, scale)
+                                                                          : parts.longest * kPrefillTileUs * scale + kItemUs);
+            const double blocks = is_beside ? 2.0 * static_cast<double>(num_sms - parts.count) : 0;
             const double room = std::max(0.0, std::floor((prefill_us - kBeginUs) / (kDecodeUnitUs * scale)));   // units a block
-            const double at_once = blocks == 0 ? std::numeric_limits<double>::max() : kItemUs + decode_us(all, blocks);
+            const double at_once = is_beside ? kItemUs + decode_us(all, blocks) : std::numeric_limits<double>::max();
             const double in_two = prefill_us + kTakeOverUs + decode_us(std::max(0.0, all - room * blocks), 2.0 * num_sms);
             const double cost = units == 0 ? prefill_us : std::max(prefill_us, std::min(at_once, in_two));
             if (best >= 0 && cost >= best) continue;
             best = cost;
             prefill_size = size;
-            early = units > 0 ? static_cast<int32_t>(blocks) : 0;
+            early = units > 0 && is_beside ? static_cast<int32_t>(blocks) : 0;
             early_units = at_once <= in_two ? kAllUnits : static_cast<int32_t>(room);
         }
         if (early > 0 && early_units == kAllUnits) slots = early;
