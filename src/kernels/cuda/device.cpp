@@ -150,7 +150,8 @@ Result<std::unique_ptr<Stream>> CudaDevice::stream(int priority) {
 }
 
 const OpTable& CudaDevice::ops() const {
-    return options_.deterministic ? cuda_deterministic_op_table() : cuda_op_table();
+    // Before Hopper a multiprocessor may lack the shared memory that the split attention takes; the unsplit one fits all.
+    return options_.deterministic || !has_tensor_copies() ? cuda_deterministic_op_table() : cuda_op_table();
 }
 
 std::vector<int32_t> CudaDevice::row_ladder(int32_t max_running, int32_t max_rows) const {

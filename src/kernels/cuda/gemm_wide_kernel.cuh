@@ -200,7 +200,7 @@ __device__ __forceinline__ void wide_consume(const GemmWideArguments& a, WideRin
 }
 
 template <int kColumns>
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kWideThreads, 1)
+__global__ void TAKT_CLUSTER(2) __launch_bounds__(kWideThreads, 1)
     gemm_wide_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x, const GemmWideArguments a) {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ uint64_t full[kWideMostStages], empty[kWideMostStages];

@@ -73,7 +73,8 @@ Status launch(cudaStream_t stream, const CudaLinear& linear, const Cut& cut, Gem
 }   // namespace
 
 bool gemv_fits(const CudaLinear& linear, int32_t rows, GemvOutput output) {
-    return rows >= 1 && rows <= kGemvRows && linear.in_features() % 8 == 0 && cut_of(linear, rows, output).stages != 0;
+    return rows >= 1 && rows <= kGemvRows && linear.in_features() % 8 == 0 && has_tensor_copies() &&
+           cut_of(linear, rows, output).stages != 0;
 }
 
 Status run_gemv(cudaStream_t stream, const GemvCall& c) {

@@ -102,7 +102,7 @@ Result<std::shared_ptr<LinearContext>> LinearContext::create(int device, int32_t
     if (e == cudaSuccess)
         e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &c->encode_, 12000, cudaEnableDefault, &found);
     if (e != cudaSuccess) return Error{std::string("CUDA: linear layers: ") + cudaGetErrorString(e)};
-    if (found != cudaDriverEntryPointSuccess)
+    if (found != cudaDriverEntryPointSuccess && has_tensor_copies())
         return Error{"CUDA: the driver has no tensor maps (need driver 525 or newer)"};
     c->gemm_ = std::make_unique<LtGemm>();
     return c;
@@ -153,6 +153,7 @@ size_t LinearContext::scratch_bytes(int32_t max_rows, int64_t widest_in, int64_t
 
 Status LinearContext::make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride,
                                int box_rows, int box_chunks) const {
+    if (!has_tensor_copies()) return {};   // nobody will read it
     const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode_);
     const cuuint64_t dims[3] = {64, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>((cols + 63) / 64)};
     const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride) * 2, 128};

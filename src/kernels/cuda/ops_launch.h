@@ -10,17 +10,26 @@
 
 namespace takt::cuda {
 
+/// Compute capability of the current device, its first part; 0: none answers.
+inline int major_capability() {
+    static const int found = [] {
+        int device = 0, major = 0;
+        const bool answers = cudaGetDevice(&device) == cudaSuccess &&
+                             cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess;
+        return answers ? major : 0;
+    }();
+    return found;
+}
+
+/// Whether the current device has tensor copies, clusters and programmatic edges.
+inline bool has_tensor_copies() { return major_capability() >= 9; }
+
 /// Whether the current device has Hopper's warpgroup instructions and the build has code with them (TAKT_HAVE_SM_90A).
 inline bool has_warpgroups() {
 #ifndef TAKT_HAVE_SM_90A
     return false;
 #endif
-    static const bool has = [] {
-        int device = 0, major = 0;
-        return cudaGetDevice(&device) == cudaSuccess &&
-               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-    }();
-    return has;
+    return major_capability() == 9;
 }
 
 enum class Edge : uint8_t {
@@ -44,7 +53,7 @@ Status launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_b
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
-    config.numAttrs = edge == Edge::programmatic ? 1 : 0;
+    config.numAttrs = edge == Edge::programmatic && has_tensor_copies() ? 1 : 0;
     return status_of(cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...));
 }
 

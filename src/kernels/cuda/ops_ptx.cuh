@@ -41,20 +41,37 @@ __device__ __forceinline__ void linger(unsigned int nanoseconds) {
     } while (now - begin < nanoseconds);
 }
 
+// Barriers in shared memory, tensor copies and clusters came with compute capability 9.0. Kernels that use them are compiled for older
+// cards too, where they do nothing and are not launched (has_tensor_copies()).
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define TAKT_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+#else
+#define TAKT_CLUSTER(blocks)
+#endif
+
 __device__ __forceinline__ void barrier_init(uint64_t* bar, uint32_t count) {
+#if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(count) : "memory");
+#endif
 }
 __device__ __forceinline__ void barrier_fence_init() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 __device__ __forceinline__ void barrier_expect(uint64_t* bar, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes)
                  : "memory");
+#endif
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* bar) {
+#if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+#endif
 }
 __device__ __forceinline__ void barrier_wait(uint64_t* bar, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
     asm volatile(
         "{\n\t.reg .pred done;\n\t"
         "TAKT_WAIT:\n\t"
@@ -62,6 +79,7 @@ __device__ __forceinline__ void barrier_wait(uint64_t* bar, uint32_t parity) {
         "@done bra TAKT_DONE;\n\tbra TAKT_WAIT;\n\tTAKT_DONE:\n\t}" ::"r"(shared_address(bar)),
         "r"(parity)
         : "memory");
+#endif
 }
 
 constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
@@ -69,37 +87,45 @@ constexpr uint64_t kEvictLast = 0x14F0000000000000ull;
 
 /// Tensor copies global -> shared; completion counts bytes on `bar`.
 __device__ __forceinline__ void tensor_load_4d(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2, int c3) {
+#if __CUDA_ARCH__ >= 900
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(dst)),
         "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
         : "memory");
+#endif
 }
 __device__ __forceinline__ void tensor_load_3d(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2,
                                                uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(dst)),
         "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "l"(policy)
         : "memory");
+#endif
 }
 __device__ __forceinline__ void tensor_load_2d(void* dst, const void* map, uint64_t* bar, int c0, int c1,
                                                uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
         "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "l"(policy)
         : "memory");
+#endif
 }
 
 /// The same to the same places of both blocks of a pair: each block's barrier counts the bytes that arrive there.
 __device__ __forceinline__ void tensor_load_3d_to_pair(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2,
                                                        uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
         " [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared_address(dst)),
         "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "h"(static_cast<uint16_t>(3)), "l"(policy)
         : "memory");
+#endif
 }
 
 // Clusters: blocks that see each other's shared memory. None may touch another's before it has started, or end while another may

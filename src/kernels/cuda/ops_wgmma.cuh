@@ -39,7 +39,11 @@ __device__ __forceinline__ void wgmma_wait() {
 #endif
 }
 /// Makes ordinary writes to shared memory visible to the tensor cores and to bulk copies.
-__device__ __forceinline__ void shared_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void shared_proxy_fence() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 /// Keeps the compiler from moving uses of accumulators over a wait.
 template <int kTiles>
 __device__ __forceinline__ void pin(float (&d)[kTiles][4]) {

@@ -220,7 +220,8 @@ __global__ void __launch_bounds__(kSampleThreads, 1) sample_kernel(const SampleP
 }
 
 /// Greedy, few samples: a cluster of kClusterBlocks blocks a sample, each with its share of the logits.
-__global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kSampleThreads, 1) sample_greedy_kernel(const SampleParams p) {
+__global__ void TAKT_CLUSTER(kClusterBlocks) __launch_bounds__(kSampleThreads, 1) sample_greedy_kernel(const SampleParams p) {
+#if __CUDA_ARCH__ >= 900
     __shared__ SelectMemory m;
     __shared__ float values[kClusterBlocks];
     __shared__ int tokens[kClusterBlocks], finites[kClusterBlocks];
@@ -263,6 +264,7 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kSample
     out->num_top = 0;
     out->token = finite != 0 ? token : 0;
     p.slot_tokens[p.in.samples[index].slot] = finite != 0 ? token : 0;
+#endif
 }
 
 }   // namespace
@@ -273,7 +275,7 @@ size_t sample_workspace_bytes(int32_t samples, int32_t vocab) {
 
 Status run_sample(cudaStream_t stream, const SampleParams& p) {
     const dim3 grid(static_cast<unsigned>(p.samples));
-    if (p.greedy_only && p.samples <= kClusterSamples) {
+    if (p.greedy_only && p.samples <= kClusterSamples && has_tensor_copies()) {
         return launch_kernel(stream, dim3(static_cast<unsigned>(p.samples * kClusterBlocks)), dim3(kSampleThreads), 0,
                              Edge::programmatic, sample_greedy_kernel, p);
     }
