@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Writes what float32 transformers make of a Hugging Face folder, for `step_bench --truth`: greedy ids, margins, log-probabilities.
+"""Writes what float32 transformers make of a Hugging Face folder or of a GGUF file, for `step_bench --truth`: greedy ids, margins, log-probabilities.
 
 One JSON object a line: `prompt_ids` (drawn), `f32_ids`, `f32_margins` (largest logit less second largest), `f32_logprobs` (of the
-chosen). Runs on the GPU where torch sees one. Needs torch and transformers.
+chosen). Runs on the GPU where torch sees one. Needs torch and transformers; for GGUF, whose blocks become float32, gguf too.
 
   scripts/folder_truth.py FOLDER OUT.jsonl --prompts 8 --tokens 64
 """
 
 import argparse
 import json
+import os
 import random
 
 import torch
@@ -26,7 +27,10 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32, attn_implementation="eager").to(device).eval()
+    folder, source = options.folder, {}
+    if folder.endswith(".gguf"):
+        folder, source = os.path.dirname(folder), {"gguf_file": os.path.basename(folder)}
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **source).to(device).eval()
     draw = random.Random(7)
     with open(options.out, "w") as out, torch.inference_mode():
         for i in range(options.prompts):

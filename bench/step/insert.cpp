@@ -74,7 +74,17 @@ Insertion insert_once(Host& host, const BenchOptions& options, int num_tokens, i
     return out;
 }
 
-boost::json::object report(const std::string& policy, int num_tokens, int num_streams, double itl_ms,
+/// A row a mixed step: its prompt's rows, the shape that ran; on the device, predicted and allowed in ms.
+boost::json::array step_rows(const std::vector<StepRecord>& steps) {
+    boost::json::array rows;
+    for (const StepRecord& r : steps) {
+        const double device_ms = static_cast<double>(r.end_ns - r.begin_ns) * 1e-6;
+        rows.push_back(boost::json::array{r.num_prefill_rows, r.padded_rows, device_ms, r.predicted_ms, r.budget_ms});
+    }
+    return rows;
+}
+
+boost::json::object report(const BenchOptions& options, const std::string& policy, int num_tokens, int num_streams, double itl_ms,
                            const std::vector<Insertion>& runs, double unsplit_ms) {
     std::vector<double> first, gap, before, plain, rows, device, predicted, budget;
     boost::json::object out;
@@ -108,6 +118,7 @@ boost::json::object report(const std::string& policy, int num_tokens, int num_st
     out["device_ms_p99"] = rank_of(device, 0.99);
     out["predicted_ms_median"] = rank_of(predicted, 0.5);
     out["budget_ms_median"] = rank_of(budget, 0.5);
+    if (options.records) out["steps"] = step_rows(runs.back().mixed);
     std::printf("insert %d into %d, %s, itl %.1f: ttft %.1f ms (x %.3f), largest gap %.2f ms (before it %.2f), plain gap %.2f ms; "
                 "%zu mixed steps of %.0f rows, %.2f ms (predicted %.2f, budget %.2f)\n", num_tokens, num_streams, policy.c_str(), itl_ms,
                 rank_of(first, 0.5), ratio, rank_of(gap, 0.5), rank_of(before, 0.5), rank_of(plain, 0.5), rows.size(),
@@ -189,9 +200,9 @@ boost::json::object run_insert(const BenchOptions& options) {
             std::vector<double> first;
             for (const Insertion& r : alone) first.push_back(r.first_ms);
             unsplit_ms[tokens] = rank_of(first, 0.5);
-            rows.push_back(report("unsplit, alone", tokens, 0, 0, alone, unsplit_ms[tokens]));
+            rows.push_back(report(options, "unsplit, alone", tokens, 0, 0, alone, unsplit_ms[tokens]));
             for (const int streams : options.streams) {
-                rows.push_back(report("unsplit", tokens, streams, 0, repeat(host, options, tokens, streams, 100000, 17000),
+                rows.push_back(report(options, "unsplit", tokens, streams, 0, repeat(host, options, tokens, streams, 100000, 17000),
                                       unsplit_ms[tokens]));
             }
         }
@@ -201,7 +212,7 @@ boost::json::object run_insert(const BenchOptions& options) {
         warm(host);
         for (const int tokens : options.inserts) {
             for (const int streams : options.streams) {
-                rows.push_back(report("fixed chunks of " + std::to_string(chunk), tokens, streams, 0,
+                rows.push_back(report(options, "fixed chunks of " + std::to_string(chunk), tokens, streams, 0,
                                       repeat(host, options, tokens, streams, 100000, 57000), unsplit_ms[tokens]));
             }
         }
@@ -214,7 +225,7 @@ boost::json::object run_insert(const BenchOptions& options) {
             for (const double itl_ms : options.itl_ms) {
                 const uint64_t seed = 37000 + static_cast<uint64_t>(itl_ms * 7);
                 (void)insert_once(host, options, tokens, streams, itl_ms, seed + 90000);
-                rows.push_back(report("time-sliced", tokens, streams, itl_ms, repeat(host, options, tokens, streams, itl_ms, seed),
+                rows.push_back(report(options, "time-sliced", tokens, streams, itl_ms, repeat(host, options, tokens, streams, itl_ms, seed),
                                       unsplit_ms[tokens]));
             }
         }
