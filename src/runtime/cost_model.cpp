@@ -23,6 +23,8 @@ constexpr uint32_t kStrangeRun = 8;      // that many outliers in a row are no o
 constexpr uint32_t kTableWindow = 30;
 constexpr uint32_t kSharingSamples = 50; // a regime uses the shared margin until it has that many of its own
 constexpr double kMarginStep = 0.04;
+constexpr double kMostMargin = 2.0;
+constexpr double kStall = 1.75;          // times its prediction: longer than that on shared cores is not the margin's matter
 constexpr double kMissShare = 0.01;
 constexpr double kSharedMissShare = 0.015;   // where others share the cores, the last percent cannot be bought by shorter steps
 constexpr double kPaceGain = 0.5;        // of the pace, from a step's error in the log domain: a spell is known after one late step
@@ -173,7 +175,7 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
     const bool strange = std::abs(total_ns - predicted_ns) > kOutlierShare * predicted_ns;
     entry.num_strange = strange ? entry.num_strange + 1 : 0;
     // A stall of shared cores is no property of the step: shorter steps would meet as many of them.
-    if (!fresh && !(strange && rows_are_data_)) learn_margin(where, total_ns / predicted_ns);
+    if (!fresh && !(rows_are_data_ && total_ns > kStall * predicted_ns)) learn_margin(where, total_ns / predicted_ns);
     if (!fresh) follow_pace(total_ns / usual_ns);
     if (strange && !fresh) {
         if (entry.num_strange < kStrangeRun) {
@@ -332,7 +334,7 @@ void CostModel::learn_margin(CostRegime regime, double ratio) {
     const auto at = static_cast<size_t>(regime);
     const double share = rows_are_data_ ? kSharedMissShare : kMissShare;
     const auto step = [ratio, share](double q) {
-        return std::clamp(q + kMarginStep * ((ratio > q ? 1.0 : 0.0) - share), 1.0, 2.0);
+        return std::clamp(q + kMarginStep * ((ratio > q ? 1.0 : 0.0) - share), 1.0, kMostMargin);
     };
     shared_margin_ = step(shared_margin_);
     if (samples_[at] < kSharingSamples) {
