@@ -2,8 +2,10 @@
 // products against float64, equal to the bit over batch sizes and instruction paths.
 #include "catch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/blocks.h"
@@ -204,6 +206,27 @@ TEST_CASE("a row's product has the same bits at every batch size and on every pa
                     const int64_t first = 64 - count;
                     const auto got = multiply(first_part(made.value()), x.data() + first * cols, count, arithmetic, isa);
                     REQUIRE(std::memcmp(got.data(), want.data() + first * outs, got.size() * sizeof(float)) == 0);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("a column that is not finite makes its row's products so, wherever it stands") {
+    const int64_t cols = 512;
+    const auto device = make_device();
+    const RandomTensor source(DType::q4_1, 32, cols, 23);
+    auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
+    REQUIRE(made.ok());
+    for (const CpuIsa isa : paths()) {
+        for (const CpuArithmetic arithmetic : {CpuArithmetic::int16, CpuArithmetic::int8}) {
+            for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+                for (const size_t column : {0, 17, 40, 255, 256, 511}) {
+                    CAPTURE(isa_name(isa), static_cast<int>(arithmetic), broken, column);
+                    auto x = random_rows(1, cols, 29);
+                    x[column] = broken;
+                    const auto y = multiply(first_part(made.value()), x.data(), 1, arithmetic, isa);
+                    CHECK(std::none_of(y.begin(), y.end(), [](float v) { return std::isfinite(v); }));
                 }
             }
         }

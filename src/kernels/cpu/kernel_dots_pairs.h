@@ -38,15 +38,6 @@ TAKT_LANES void dot_columns(Ints even, Ints odd, const QuantBlock* const* x, int
 }
 
 template <bool kHigh, int kRows>
-TAKT_LANES void dot_nibbles(const uint8_t* planes, const QuantBlock* const* x, BlockSums<kRows>& sums) {
-    repeat<4>([&](auto v) TAKT_INLINE {
-        const Ints raw = load_ints(planes + v * 64);
-        dot_columns(shift_and<0>(raw, 0x000f000fu), shift_and<8>(raw, 0x000f000fu), x, v * 8, sums);
-        dot_columns(shift_and<4>(raw, 0x000f000fu), shift_and<12>(raw, 0x000f000fu), x, v * 8 + 4, sums);
-    });
-}
-
-template <bool kHigh, int kRows>
 TAKT_LANES void dot_bytes(const uint8_t* planes, const QuantBlock* const* x, BlockSums<kRows>& sums) {
     repeat<8>([&](auto v) TAKT_INLINE {
         const Ints raw = load_ints(planes + v * 64);

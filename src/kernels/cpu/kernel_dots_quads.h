@@ -43,15 +43,6 @@ TAKT_LANES void dot_columns(Ints w, const QuantBlock* const* x, int column, Bloc
 }
 
 template <bool kHigh, int kRows>
-TAKT_LANES void dot_nibbles(const uint8_t* planes, const QuantBlock* const* x, BlockSums<kRows>& sums) {
-    repeat<4>([&](auto v) TAKT_INLINE {
-        const Ints raw = load_ints(planes + v * 64);
-        dot_columns<kHigh>(shift_and<0>(raw, 0x0f0f0f0fu), x, v * 8, sums);
-        dot_columns<kHigh>(shift_and<4>(raw, 0x0f0f0f0fu), x, v * 8 + 4, sums);
-    });
-}
-
-template <bool kHigh, int kRows>
 TAKT_LANES void dot_bytes(const uint8_t* planes, const QuantBlock* const* x, BlockSums<kRows>& sums) {
     repeat<8>([&](auto v) TAKT_INLINE { dot_columns<kHigh>(load_ints(planes + v * 64), x, v * 4, sums); });
 }

@@ -69,29 +69,48 @@ void rms_norm(const float* x, const float* weight, float epsilon, bool one_plus,
     if (rest > 0) store_first(out + i, (load_first(x + i, rest) * scale) * (load_first(weight + i, rest) + add), rest);
 }
 
-void quantise(const float* x, int64_t cols, int limit, QuantBlock* out) {
-    const int64_t blocks = num_blocks(cols);
+/// Columns [0, 16) of a row that has `left` more; zeros beyond them.
+TAKT_LANES Lanes load_columns(const float* x, int64_t left) {
+    return left >= 16 ? load(x) : left > 0 ? load_first(x, static_cast<int>(left)) : zero();
+}
+
+/// What multiplies `count` columns to make integers of at most `limit`, and the scale of these: 0 where all are zeros, NaN where one
+/// is not finite, so that the row's logits will not be, which is detected when it is sampled.
+TAKT_LANES float span_scale(const float* x, int64_t count, int limit, float& inverse) {
+    Lanes most = zero();
+    uint32_t broken = 0;
+    for (int64_t c = 0; c < count; c += 16) {
+        const Lanes v = load_columns(x + c, count - c);
+        broken |= mask_not_finite(v);
+        most = max(most, absolute(v));
+    }
+    const float largest = reduce_max(most);
+    const bool usable = broken == 0 && largest > 0.0f;
+    inverse = usable ? static_cast<float>(limit) / largest : 0.0f;
+    if (broken != 0) return std::numeric_limits<float>::quiet_NaN();
+    return largest / static_cast<float>(limit);
+}
+
+void quantise(const float* x, int64_t cols, int limit, int span, QuantBlock* out) {
     const Lanes bound = broadcast(static_cast<float>(limit));
     const Lanes low = broadcast(-static_cast<float>(limit));
-    for (int64_t b = 0; b < blocks; ++b) {
+    float inverse = 0.0f, scale = 0.0f;
+    for (int64_t b = 0; b < num_blocks(cols); ++b) {
         const float* p = x + b * kBlockColumns;
         const int64_t left = cols - b * kBlockColumns;
-        const Lanes first = left >= 16 ? load(p) : load_first(p, static_cast<int>(left));
-        const Lanes second = left >= 32 ? load(p + 16) : left > 16 ? load_first(p + 16, static_cast<int>(left - 16)) : zero();
-        const float largest = reduce_max(max(absolute(first), absolute(second)));
-        // A row with infinities or NaN gets a NaN scale: its logits will not be finite, which is detected when it is sampled.
-        const bool usable = largest > 0.0f && largest <= std::numeric_limits<float>::max();
-        const Lanes inverse = broadcast(usable ? static_cast<float>(limit) / largest : 0.0f);
-        const Ints a = to_int(max(min(round_nearest((usable ? first : zero()) * inverse), bound), low));
-        const Ints c = to_int(max(min(round_nearest((usable ? second : zero()) * inverse), bound), low));
+        if (b % span == 0) scale = span_scale(p, left < span * kBlockColumns ? left : span * kBlockColumns, limit, inverse);
+        const Lanes first = inverse != 0.0f ? load_columns(p, left) : zero();
+        const Lanes second = inverse != 0.0f ? load_columns(p + 16, left - 16) : zero();
+        const Ints a = to_int(max(min(round_nearest(first * broadcast(inverse)), bound), low));
+        const Ints c = to_int(max(min(round_nearest(second * broadcast(inverse)), bound), low));
         QuantBlock& block = out[b];
         store_quants(block.values, a, c);
-        block.scale = usable ? largest / static_cast<float>(limit) : largest;
+        block.scale = scale;
         const int32_t first_sum = reduce_add(a), second_sum = reduce_add(c);
         block.sum = first_sum + second_sum;
         block.minus_half_sums[0] = -first_sum;
         block.minus_half_sums[1] = -second_sum;
-        block.scaled_sum = block.scale * static_cast<float>(block.sum);
+        block.float_sum = static_cast<float>(block.sum);
     }
 }
 

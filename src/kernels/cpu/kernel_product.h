@@ -1,44 +1,53 @@
-// Products of packed weights with rows of activations. Quantised: exact int32 sums inside a block of 32 columns, then one
-// multiplication of the two scales and one FMA a block, lane = output row: the same bits on every path, tile and thread.
+// Products of packed weights with rows of activations. Quantised: exact int32 sums inside a block of 32 columns, one FMA under the
+// weights' scale a block and one under the activations' a span of blocks, lane = output row: the same bits on every path, tile and
+// thread.
 #pragma once
 
 #include "kernels/cpu/kernel_math.h"
-#include "kernels/cpu/kernel_product_planes.h"
+#include "kernels/cpu/kernel_product_block.h"
 #include "kernels/cpu/pack.h"
 
 namespace takt::cpu {
 namespace {
 
-/// The quants of one strip and block times kRows rows, then the scales into the strip's accumulators.
 template <int kRows, DType kType, bool kHigh>
-TAKT_LANES void simple_block(const uint8_t* record, int strip, const QuantBlock* const* x, Lanes* acc) {
-    const uint8_t* planes = record + kFormat<kType>.scale_bytes + strip * (kFormat<kType>.nibbles ? 256 : 512);
-    BlockSums<kRows> sums;
-    repeat<kRows>([&](auto r) TAKT_INLINE { begin_sum<r>(sums, kFormat<kType>.offset == 0 ? 0 : -kFormat<kType>.offset * x[r]->sum); });
-    if constexpr (kFormat<kType>.nibbles) {
-        dot_nibbles<kHigh>(planes, x, sums);
-    } else {
-        dot_bytes<kHigh>(planes, x, sums);
-    }
-    const Lanes d = load_f16(record + strip * 32);
-    repeat<kRows>([&](auto r) TAKT_INLINE {
-        acc[r] = fma(d * broadcast(x[r]->scale), to_float(end_sum<kHigh, r>(sums)), acc[r]);
-        if constexpr (kFormat<kType>.has_min) acc[r] = fma(load_f16(record + 64 + strip * 32), broadcast(x[r]->scaled_sum), acc[r]);
-    });
-}
-
-template <int kRows, DType kType, bool kHigh>
-void product_simple_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, float* out, size_t out_stride) {
+void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, float* out, size_t out_stride) {
+    constexpr PackedFormat f = kFormat<kType>;
+    static_assert(f.header_bytes == 0 || f.blocks_per_record == kSpanBlocks);
+    const auto bytes = static_cast<int64_t>(group_bytes(kType, group.num_blocks * kBlockColumns));
     for (int strip = 0; strip < 2; strip += kStripsPerPass) {
         Lanes acc[kStripsPerPass][kRows];
         repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { acc[s][r] = zero(); }); });
-        const uint8_t* record = group.data;
-        const int64_t bytes = group.num_blocks * kFormat<kType>.record_bytes();
-        for (int64_t b = 0; b < group.num_blocks; ++b, record += kFormat<kType>.record_bytes()) {
-            const QuantBlock* x[kRows];
-            repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r) + b; });
-            if constexpr (kRows > 1) fetch_record<kType>(group.fetch_next, record + bytes);
-            repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { simple_block<kRows, kType, kHigh>(record, strip + s, x, acc[s]); });
+        const bool fetches = kRows > 1 && group.fetch_next && strip + kStripsPerPass == 2;
+        const QuantBlock* x[kRows];
+        repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r); });
+        const uint8_t* block = group.data;
+        for (int64_t left = group.num_blocks; left > 0; left -= kSpanBlocks) {
+            const uint8_t* header = block;
+            fetch_bytes<f.header_bytes>(fetches, header + bytes);
+            block += f.header_bytes;
+            Lanes part[kStripsPerPass][kRows];
+            float scales[kRows];
+            repeat<kRows>([&](auto r) TAKT_INLINE { scales[r] = x[r]->scale; });
+            repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { part[s][r] = zero(); }); });
+            // A block's share of the next group with each block: a whole record at once would fill every miss the core may have.
+            for (int64_t i = left < kSpanBlocks ? left : kSpanBlocks; i > 0; --i, block += f.block_bytes()) {
+                fetch_bytes<f.block_bytes()>(fetches, block + bytes);
+                repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
+                    add_block<kType, kRows, kHigh>(header, block, strip + s, x, part[s]);
+                    if constexpr (!kHigh) {
+                        repeat<kRows>([&](auto r) TAKT_INLINE { scales[r] = x[r]->scale; });
+                        end_span<kType, kRows, kHigh>(header, strip + s, scales, part[s], acc[s]);
+                        repeat<kRows>([&](auto r) TAKT_INLINE { part[s][r] = zero(); });
+                    }
+                });
+                repeat<kRows>([&](auto r) TAKT_INLINE { ++x[r]; });
+            }
+            if constexpr (kHigh) {
+                repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
+                    end_span<kType, kRows, kHigh>(header, strip + s, scales, part[s], acc[s]);
+                });
+            }
         }
         repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
             repeat<kRows>([&](auto r) TAKT_INLINE {
@@ -50,13 +59,8 @@ void product_simple_tile(const PackedGroup& group, const QuantRows& rows, int64_
 
 template <int kRows, DType kType>
 void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
-    if constexpr (kFormat<kType>.twos || kFormat<kType>.ones || kFormat<kType>.header_bytes > 0) {
-        if (x.bytes_only) return product_planes_tile<kRows, kType, false>(group, x, row, out, out_stride);
-        product_planes_tile<kRows, kType, true>(group, x, row, out, out_stride);
-    } else {
-        if (x.bytes_only) return product_simple_tile<kRows, kType, false>(group, x, row, out, out_stride);
-        product_simple_tile<kRows, kType, true>(group, x, row, out, out_stride);
-    }
+    if (x.bytes_only) return product_tile<kRows, kType, false>(group, x, row, out, out_stride);
+    product_tile<kRows, kType, true>(group, x, row, out, out_stride);
 }
 
 template <DType kType>

@@ -17,20 +17,24 @@ constexpr int kChunkPositions = 256;   ///< a chunk's softmax starts afresh; chu
 constexpr int kMaxHeadDim = 256;
 constexpr int kMaxJobQueries = 512;    ///< rows x query heads of an attention job
 
+/// Blocks that share a scale of 16-bit activations: 256 columns, as many as a record of the K types has. The products of a span are
+/// added under the weights' scales alone and meet the activations' scale once. 8 bits need a scale for each block.
+constexpr int kSpanBlocks = 8;
+
 /// 32 quantised activations of one row, with what a product needs of them beside: one address a row and block.
 struct QuantBlock {
     int16_t values[kBlockColumns];   // for the path's own products: int16, each four as 0 2 1 3, or int8 planes low[32], high[32]
-    float scale = 0.0f;
-    float scaled_sum = 0.0f;         // scale x sum of the integers
+    float scale = 0.0f;              // the same for all blocks of a span
+    float float_sum = 0.0f;          // of the integers
     int32_t sum = 0;
     int32_t minus_half_sums[2] = {};   // of the first and of the last 16 columns, negative: where a sum of weights less an offset begins
 };
 
-/// Rows of activations, quantised by the path that multiplies them: integers in blocks of 32 with one scale a block.
+/// Rows of activations, quantised by the path that multiplies them: integers in blocks of 32.
 struct QuantRows {
     QuantBlock* blocks = nullptr;    // [row][num_blocks]
     int64_t num_blocks = 0;
-    bool bytes_only = false;         // all integers fit 8 bits: the high plane is zero
+    bool bytes_only = false;         // all integers fit 8 bits, with a scale a block: the high plane is zero
 
     [[nodiscard]] const QuantBlock* row(int64_t r) const { return blocks + r * num_blocks; }
 };
@@ -71,8 +75,8 @@ struct AttentionJob {
 struct KernelTable {
     const char* name;
     int max_tile_rows;
-    /// x[cols] to integers of at most `limit`; missing columns of the last block are 0.
-    void (*quantise)(const float* x, int64_t cols, int limit, QuantBlock* out);
+    /// x[cols] to integers of at most `limit` with one scale for `span` blocks; missing columns of the last block are 0.
+    void (*quantise)(const float* x, int64_t cols, int limit, int span, QuantBlock* out);
     /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
     void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
     /// The same in float32 against dequantised weights, any type. `x` rows of x_stride floats, padded with zeros to whole blocks.

@@ -12,7 +12,7 @@ namespace {
 #define TAKT_LANES inline __attribute__((always_inline))
 
 constexpr int kStripsPerPass = 1;
-constexpr int kMaxTileRows = 3;   // 6 + 6 accumulators of 16 registers; the float ones may spill once a block
+constexpr int kMaxTileRows = 6;   // 12 integer accumulators; the float ones lie in memory, met once a block
 
 // Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
 constexpr int kQueriesPerPass = 3;

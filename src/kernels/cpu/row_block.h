@@ -45,8 +45,8 @@ public:
             for (int64_t c = 0; c < cols_; ++c) out[c] = bf16_to_f32(f32_to_bf16(out[c]));
         }
         if (arithmetic_ != CpuArithmetic::int16 && arithmetic_ != CpuArithmetic::int8) return;
-        const int limit = arithmetic_ == CpuArithmetic::int8 ? 127 : 32639;
-        kernels_.quantise(out, cols_, limit, quant_.blocks + row * quant_.num_blocks);
+        const bool bytes = arithmetic_ == CpuArithmetic::int8;
+        kernels_.quantise(out, cols_, bytes ? 127 : 32639, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
     }
     /// out[r][0..32) = rows x group, for rows [row, row + count). Cut into balanced tiles.
     void multiply(PackedGroup group, int64_t row, int64_t count, float* out, size_t out_stride) {

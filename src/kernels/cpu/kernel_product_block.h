@@ -1,0 +1,102 @@
+// What one block of packed weights adds to a product, for every quantised type: exact int32 sums over the columns of one scale, then
+// one FMA a scale (and one a minimum) under the scales of the weights alone. Lane = output row.
+#pragma once
+
+#include "kernels/cpu/kernel_math.h"
+
+namespace takt::cpu {
+namespace {
+
+/// K types of 16-bit products whose float16 scale, the same for a whole span, is left to the end of the span.
+template <DType kType, bool kHigh>
+inline constexpr bool kLateScale = kHigh && kFormat<kType>.header_bytes > 0 && !kFormat<kType>.has_min;
+
+/// Scale and (added) minimum of one strip for half `h` of a block.
+template <DType kType, bool kHigh>
+TAKT_LANES void block_scales(const uint8_t* header, const uint8_t* block, int strip, int h, Lanes& scale, Lanes& minimum) {
+    const uint8_t* halves = kFormat<kType>.header_bytes > 0 ? header : block;
+    minimum = zero();
+    if constexpr (kLateScale<kType, kHigh>) {
+        scale = load_i8(block + h * 32 + strip * 16);
+        return;
+    }
+    scale = load_f16(halves + strip * 32);
+    if constexpr (kFormat<kType>.has_min) minimum = load_f16(halves + 64 + strip * 32);
+    if constexpr (kType == DType::q4_k || kType == DType::q5_k) {
+        scale = scale * load_u8(block + strip * 16);
+        minimum = zero() - minimum * load_u8(block + 32 + strip * 16);
+    } else if constexpr (kType == DType::q3_k || kType == DType::q6_k) {
+        scale = scale * load_i8(block + h * 32 + strip * 16);
+    } else if constexpr (kType == DType::q2_k) {
+        Lanes low, high;
+        load_nibbles(block + h * 32 + strip * 16, low, high);
+        scale = scale * low;
+        minimum = zero() - minimum * high;
+    }
+}
+
+/// The exact sums of half `h` (or the whole) of a block of one strip, as float32.
+template <DType kType, int kRows, int h, bool kHigh>
+TAKT_LANES void block_sums(const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* out) {
+    constexpr bool is_half = kFormat<kType>.sub_columns == 16;
+    constexpr int offset = kFormat<kType>.offset;
+    BlockSums<kRows> sums;
+    repeat<kRows>([&](auto r) TAKT_INLINE {
+        static_assert((offset & (offset - 1)) == 0);
+        if constexpr (is_half && offset > 0) {
+            start_sum<r>(sums, shift_and<-__builtin_ctz(offset)>(broadcast_word(&x[r]->minus_half_sums[h]), ~0u));   // times offset
+        } else {
+            begin_sum<r>(sums, offset == 0 ? 0 : -offset * x[r]->sum);
+        }
+    });
+    if constexpr (kFormat<kType>.bytes) {
+        dot_bytes<kHigh>(block + kFormat<kType>.plane_offset_bytes() + strip * 512, x, sums);
+    } else {
+        dot_planes<kType, is_half ? h * 4 : 0, is_half ? 4 : 8, kHigh>(block, strip, x, sums);
+    }
+    repeat<kRows>([&](auto r) TAKT_INLINE { out[r] = to_float(end_sum<kHigh, r>(sums)); });
+}
+
+/// Adds half `h` (or the whole) of a block for one strip.
+template <DType kType, int kRows, int h, bool kHigh>
+TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* part) {
+    Lanes sums[kRows], scale, minimum;
+    block_sums<kType, kRows, h, kHigh>(block, strip, x, sums);
+    block_scales<kType, kHigh>(header, block, strip, h, scale, minimum);
+    repeat<kRows>([&](auto r) TAKT_INLINE {
+        part[r] = fma(scale, sums[r], part[r]);
+        if constexpr (kFormat<kType>.has_min) {
+            const float total = kFormat<kType>.sub_columns == 32 ? x[r]->float_sum : -static_cast<float>(x[r]->minus_half_sums[h]);
+            part[r] = fma(minimum, broadcast(total), part[r]);
+        }
+    });
+}
+
+/// Adds one block for one strip, in units of the activations' scale.
+template <DType kType, int kRows, bool kHigh>
+TAKT_LANES void add_block(const uint8_t* header, const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* part) {
+    add_half<kType, kRows, 0, kHigh>(header, block, strip, x, part);
+    if constexpr (kFormat<kType>.sub_columns == 16) add_half<kType, kRows, 1, kHigh>(header, block, strip, x, part);
+}
+
+/// Ends a span (8 bits: a block) of one strip: its products meet the activations' scale.
+template <DType kType, int kRows, bool kHigh>
+TAKT_LANES void end_span(const uint8_t* header, int strip, const float* scales, const Lanes* part, Lanes* acc) {
+    Lanes d = zero();
+    if constexpr (kLateScale<kType, kHigh>) d = load_f16(header + strip * 32);
+    repeat<kRows>([&](auto r) TAKT_INLINE {
+        const Lanes scale = broadcast(scales[r]);
+        acc[r] = fma(part[r], kLateScale<kType, kHigh> ? d * scale : scale, acc[r]);
+    });
+}
+
+/// Asks for `kBytes` of the next group. While a group goes through several tiles from the caches the hardware sees no stream and
+/// fetches nothing: the next group would come from memory at the first tile's pace.
+template <int kBytes>
+TAKT_LANES void fetch_bytes(bool wanted, const uint8_t* bytes) {
+    if (!wanted) return;
+    repeat<(kBytes + 63) / 64>([&](auto line) TAKT_INLINE { prefetch(bytes + line * 64); });
+}
+
+}  // namespace
+}  // namespace takt::cpu
