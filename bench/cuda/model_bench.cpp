@@ -107,6 +107,7 @@ void ModelBench::enqueue(const StepBuilder& step, Part part) {
         AttentionParams t;
         t.in = in;
         t.rows = rows;
+        t.decodes = step.decodes();
         t.q = q_->data();
         t.num_heads = shape_.heads;
         t.kv = layout_;

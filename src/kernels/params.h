@@ -59,6 +59,7 @@ struct AttentionInputParams {
 struct AttentionParams {
     StepView in;
     int32_t rows = 0;
+    bool decodes = false;                // every segment of the step has one row
     const void* q = nullptr;             // [rows][num_heads][head_dim]
     int32_t num_heads = 0;
     KvLayout kv;

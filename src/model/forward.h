@@ -31,11 +31,13 @@ struct StepBuffers {
     int32_t num_slots = 0;
 };
 
-/// What a recorded step is keyed by: padded rows, padded samples, and whether every sample is a plain argmax.
+/// What a recorded step is keyed by: padded rows, padded samples, whether every sample is a plain argmax, and whether every segment
+/// is one sampled row.
 struct StepShape {
     int32_t rows = 0;
     int32_t samples = 0;
     bool greedy = true;
+    bool decodes = false;
 };
 
 /// For the cost model's first guess.

@@ -133,10 +133,10 @@ int32_t LlamaModel::window_of(int32_t layer) const {
 
 NormParams LlamaModel::norm(const Buffer& weight) const { return {weight.as<float>(), config_.norm_epsilon, config_.norm_style}; }
 
-Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t index, int32_t rows) {
+Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t index, StepShape shape) {
     AttentionInputParams in;
     in.in = buffers_.in;
-    in.rows = rows;
+    in.rows = shape.rows;
     in.hidden = hidden_;
     in.norm = norm(layer.attention_norm);
     in.qkv = layer.qkv.get();
@@ -154,7 +154,8 @@ Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t
 
     AttentionParams at;
     at.in = buffers_.in;
-    at.rows = rows;
+    at.rows = shape.rows;
+    at.decodes = shape.decodes;
     at.q = q_;
     at.num_heads = config_.num_heads;
     at.kv = buffers_.kv;
@@ -168,13 +169,13 @@ Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t
     return device_.ops().attention(stream, at);
 }
 
-Status LlamaModel::enqueue_layer(Stream& stream, int32_t index, int32_t rows) {
+Status LlamaModel::enqueue_layer(Stream& stream, int32_t index, StepShape shape) {
     const Layer& layer = layers_[static_cast<size_t>(index)];
     const OpTable& ops = device_.ops();
-    if (Status s = enqueue_attention(stream, layer, index, rows); !s) return s;
+    if (Status s = enqueue_attention(stream, layer, index, shape); !s) return s;
     LinearResidualParams out;
     out.in = buffers_.in;
-    out.rows = rows;
+    out.rows = shape.rows;
     out.x = attention_;
     out.linear = layer.output.get();
     out.post_norm = norm(layer.attention_post_norm);
@@ -183,7 +184,7 @@ Status LlamaModel::enqueue_layer(Stream& stream, int32_t index, int32_t rows) {
 
     MlpInputParams mlp;
     mlp.in = buffers_.in;
-    mlp.rows = rows;
+    mlp.rows = shape.rows;
     mlp.hidden = hidden_;
     mlp.norm = norm(layer.mlp_norm);
     mlp.gate_up = layer.gate_up.get();
@@ -234,7 +235,7 @@ Status LlamaModel::enqueue(Stream& stream, StepShape shape) {
     embed.hidden = hidden_;
     if (Status s = device_.ops().embed(stream, embed); !s) return s;
     for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-        if (Status s = enqueue_layer(stream, layer, shape.rows); !s) return s;
+        if (Status s = enqueue_layer(stream, layer, shape); !s) return s;
     }
     return shape.samples > 0 ? enqueue_head(stream, shape) : Status{};
 }

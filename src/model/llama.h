@@ -47,8 +47,8 @@ private:
         size_t hidden, q, attention, mlp, logits, partials, sample;
     };
     LlamaModel(Device& device, const ModelFile& file, const LoadOptions& options);
-    Status enqueue_layer(Stream& stream, int32_t index, int32_t rows);
-    Status enqueue_attention(Stream& stream, const Layer& layer, int32_t index, int32_t rows);
+    Status enqueue_layer(Stream& stream, int32_t index, StepShape shape);
+    Status enqueue_attention(Stream& stream, const Layer& layer, int32_t index, StepShape shape);
     Status enqueue_head(Stream& stream, StepShape shape);
     [[nodiscard]] int32_t window_of(int32_t layer) const;
     [[nodiscard]] NormParams norm(const Buffer& weight) const;

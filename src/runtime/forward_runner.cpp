@@ -140,8 +140,9 @@ Status ForwardRunner::launch(const StepPlan& plan, const StepSources& sources, T
         const bool last = i + 1 == launches_.size();
         // Penalty counts are kept by the sampling operation: rows that add to them need it even where nothing is sampled.
         const int32_t samples = std::max(rows.num_samples, adds_counts(plan, rows, sources) ? 1 : 0);
-        const GraphKey key{padded_rows(rows.num_rows), padded_samples(options_, samples), plan.greedy, i == 0, last};
-        status = staging_->stage(*stream_, model_, plan, rows, sources, StepShape{key.rows, key.samples, key.greedy},
+        const GraphKey key{padded_rows(rows.num_rows), padded_samples(options_, samples), plan.greedy, i == 0, last,
+                           rows.num_samples == rows.num_rows};
+        status = staging_->stage(*stream_, model_, plan, rows, sources, StepShape{key.rows, key.samples, key.greedy, key.decodes},
                                  ticket.result_index);
         bool replayed = false;
         if (status) status = graphs_->launch(*stream_, key, replayed);
@@ -155,6 +156,7 @@ std::vector<GraphKey> ForwardRunner::shapes(const RunnerOptions& o) {
     std::vector<GraphKey> all;
     std::vector<int32_t> sample_counts{0};
     while (sample_counts.back() < o.max_running) sample_counts.push_back(padded_samples(o, sample_counts.back() + 1));
+    int32_t fewer = 0;   // the next smaller shape
     for (int32_t rows : o.row_ladder) {
         for (size_t i = 0; i < sample_counts.size(); ++i) {
             // A smaller count of samples in these rows may be padded beyond them.
@@ -162,8 +164,12 @@ std::vector<GraphKey> ForwardRunner::shapes(const RunnerOptions& o) {
             for (const bool greedy : {true, false}) {
                 if (!greedy && i == 0) continue;   // nothing is sampled: its plan is greedy
                 all.push_back(GraphKey{rows, sample_counts[i], greedy, true, true});
+                // Steps of decodes alone have as many samples as rows.
+                if (i > 0 && std::max(fewer, sample_counts[i - 1]) < std::min(rows, sample_counts[i]))
+                    all.push_back(GraphKey{rows, sample_counts[i], greedy, true, true, true});
             }
         }
+        fewer = rows;
     }
     return all;
 }

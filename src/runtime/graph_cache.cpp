@@ -14,7 +14,7 @@ Status GraphCache::enqueue(Stream& stream, const GraphKey& key) {
     if (key.stamps_begin) {
         if (Status s = stamp(stream, offsetof(StepResultHeader, begin_ns) / sizeof(uint64_t)); !s) return s;
     }
-    if (Status s = model_.enqueue(stream, StepShape{key.rows, key.samples, key.greedy}); !s) return s;
+    if (Status s = model_.enqueue(stream, StepShape{key.rows, key.samples, key.greedy, key.decodes}); !s) return s;
     if (key.stamps_end) return stamp(stream, offsetof(StepResultHeader, end_ns) / sizeof(uint64_t));
     return {};
 }

@@ -21,6 +21,7 @@ struct GraphKey {
     bool greedy = true;
     bool stamps_begin = true;
     bool stamps_end = true;
+    bool decodes = false;   // every segment is one sampled row
     auto operator<=>(const GraphKey&) const = default;
 };
 

@@ -61,7 +61,8 @@ Status run_attention(cudaStream_t stream, const AttentionParams& p, int32_t num_
     a.alone = !deterministic && p.rows <= kSmallSteps;
     launch.decode_blocks = deterministic ? 0 : p.rows > kSmallSteps ? 2 * num_sms : num_sms;
     launch.head_dim = p.kv.head_dim;
-    launch.prefill = deterministic || p.rows > kSmallSteps;
+    // Decodes alone leave no prefill items where their heads fit one item.
+    launch.prefill = deterministic || (p.rows > kSmallSteps && !(p.decodes && a.group <= kDecodeRows));
     launch.wgmma = launch.prefill && (p.kv.head_dim == 64 || p.kv.head_dim == 128) && p.kv.block_tokens <= 128 &&
                    has_warpgroups() && encoder() != nullptr;
     if (launch.wgmma) {

@@ -44,11 +44,11 @@ __global__ void __launch_bounds__(kThreads, 4) norm_rows_kernel(const NormArgume
         const int c = first + i * kStep;
         weights[i] = a.weight != nullptr && c < a.dim ? __ldg(reinterpret_cast<const float4*>(a.weight + c)) : make_float4(1, 1, 1, 1);
     }
-    wait_for_predecessors();
     int64_t row = a.first_row + static_cast<int64_t>(blockIdx.x);
-    if (row >= (a.samples != nullptr ? a.header->num_samples : a.header->num_rows)) return;
-    if (a.samples != nullptr) row = a.samples[row].row;
-    if (row < 0) return;
+    const bool is_real = row < (a.samples != nullptr ? a.header->num_samples : a.header->num_rows);
+    if (is_real && a.samples != nullptr) row = a.samples[row].row;
+    wait_for_predecessors();
+    if (!is_real || row < 0) return;
     const float* in = a.hidden + row * a.dim;
     __nv_bfloat16* out = a.out + static_cast<int64_t>(blockIdx.x) * a.out_stride;
 #pragma unroll

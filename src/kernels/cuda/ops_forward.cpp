@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/gemm_lt.h"
+#include "kernels/cuda/gemm_split.h"
 #include "kernels/cuda/gemm_stream.h"
 #include "kernels/cuda/gemm_tile.h"
 #include "kernels/cuda/gemm_wide.h"
@@ -23,6 +24,33 @@ bool is_small(const CudaLinear& l, int32_t rows, GemvOutput output) {
 
 bool is_medium(const CudaLinear& l, int32_t rows, StreamOutput output) {
     return !l.context().deterministic() && gemm_stream_fits(l, rows, output);
+}
+
+enum class Use : uint8_t { input, output, down };
+
+/// Which products are divided (linear.md has what each takes in a whole step).
+bool is_split(const CudaLinear& l, int32_t rows, Use use) {
+    if (l.context().deterministic() || !gemm_split_fits(l, rows)) return false;
+    switch (use) {
+        case Use::input: return rows <= 64;
+        case Use::output: return rows <= 16;
+        case Use::down: return rows > 64;
+    }
+    return false;
+}
+
+Use residual_use(const CudaLinear& l) { return l.in_features() > 2 * l.out_features() ? Use::down : Use::output; }
+
+/// A divided product.
+GemmSplitCall split_call(const CudaLinear& l, const StepView& in, int32_t first, int32_t rows, const void* x, int64_t x_stride) {
+    GemmSplitCall g;
+    g.linear = &l;
+    g.header = in.header;
+    g.first_row = first;
+    g.rows = rows;
+    g.x = static_cast<const __nv_bfloat16*>(x);
+    g.x_stride = x_stride;
+    return g;
 }
 
 Status product(cudaStream_t stream, LinearContext& context, const LtGemm::Product& p) {
@@ -88,6 +116,12 @@ Status normed_product(cudaStream_t stream, const CudaLinear& l, const StepView& 
     LinearContext& context = l.context();
     const Status s = norm_to_scratch(stream, l, in, hidden, norm, first, rows);
     if (!s.ok()) return s;
+    if (l.kind() == LinearKind::stacked && is_split(l, rows, Use::input)) {
+        GemmSplitCall g = split_call(l, in, first, rows, context.normed(), l.stride());
+        g.y = context.wide();
+        g.y_stride = (l.out_features() + 63) / 64 * 64;
+        return run_gemm_split(stream, g);
+    }
     LtGemm::Product p = product_of(l, context.normed(), l.stride(), rows);
     p.y = context.wide();
     p.y_stride = (l.out_features() + 63) / 64 * 64;
@@ -134,6 +168,14 @@ Status run_linear_residual(cudaStream_t stream, const LinearResidualParams& p) {
     LinearContext& context = l.context();
     const auto* x = static_cast<const __nv_bfloat16*>(p.x);
     auto* hidden = static_cast<float*>(p.hidden);
+    if (p.post_norm.weight == nullptr && is_split(l, p.rows, residual_use(l))) {
+        GemmSplitCall g = split_call(l, p.in, 0, p.rows, x, l.in_features());
+        g.bias = p.bias;
+        g.adds = true;
+        g.y = hidden;
+        g.y_stride = l.out_features();
+        return run_gemm_split(stream, g);
+    }
     if (is_medium(l, p.rows, StreamOutput::add) && p.post_norm.weight == nullptr) {
         GemmStreamCall g = scratch_call(l, p.in, p.rows, StreamOutput::add, hidden, l.out_features());
         g.x = x;

@@ -57,6 +57,24 @@ Status launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_b
     return status_of(cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...));
 }
 
+/// The same with a programmatic edge, in clusters of blocks.
+template <class... P, class... A>
+Status launch_clusters(cudaStream_t stream, dim3 grid, dim3 block, dim3 cluster, size_t shared_bytes, void (*kernel)(P...), A&&... args) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {cluster.x, cluster.y, cluster.z};
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    return status_of(cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...));
+}
+
 /// Raises a kernel's limit of dynamic shared memory; cheap to repeat.
 template <class K>
 Status allow_shared(K* kernel, size_t bytes) {

@@ -143,6 +143,36 @@ __device__ __forceinline__ void cluster_meet() {
     asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait;" ::: "memory");
 #endif
 }
+__device__ __forceinline__ uint32_t cluster_size() {
+    uint32_t size = 1;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+#endif
+    return size;
+}
+/// The same in two steps: what was written to shared memory before the first is seen by all blocks of the cluster after the second.
+__device__ __forceinline__ void cluster_release() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_acquire() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+/// 16 bytes from the same place of shared memory in block `rank` of the cluster.
+__device__ __forceinline__ float4 load_from_block(uint32_t address, uint32_t rank) {
+    float4 v = make_float4(0, 0, 0, 0);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %4, %5;\n\t"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n\t}"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address), "r"(rank)
+                 : "memory");
+#endif
+    return v;
+}
 /// Arrives at the barrier that lies at the same place in block `rank` of the cluster. Tells that this warp has read what lies there;
 /// releases no writes to the other block (that took a fence over the whole device, and a third of a product's time).
 __device__ __forceinline__ void barrier_arrive_at(uint64_t* bar, uint32_t rank) {

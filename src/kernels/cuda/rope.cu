@@ -109,18 +109,16 @@ struct HeadTurns {
             const int p = h.pair(i);
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-                turn[i][j] = p < 0 ? make_float2(0.0f, 1.0f)
-                                   : sine_and_cosine(static_cast<float>(position), a.inverse_frequencies[p + j]);
+                turn[i][j] = p < 0 || !a.has_rope ? make_float2(0.0f, 1.0f)
+                                                  : sine_and_cosine(static_cast<float>(position), a.inverse_frequencies[p + j]);
             }
         }
     }
 };
 
-/// Head `head` (q heads, then k, then v) of the product's row `local`, which is row `row` of the step. `turns` gives the row's
-/// HeadTurns, where they are wanted: after the loads, if they are not there yet.
-template <class Turns>
+/// Head `head` (q heads, then k, then v) of the product's row `local`, which is row `row` of the step; `t` is the row's.
 __device__ __forceinline__ void finish_row(const QkvArguments& a, const RowInput& in, int64_t local, int64_t row, int head, int lane,
-                                           Turns turns) {
+                                           const HeadTurns& t) {
     const bool is_q = head < a.num_heads, is_v = head >= a.num_heads + a.num_kv_heads;
     HeadLane h(a, lane);
 #pragma unroll
@@ -141,7 +139,6 @@ __device__ __forceinline__ void finish_row(const QkvArguments& a, const RowInput
     auto* to = is_q ? reinterpret_cast<uint16_t*>(a.q + (row * a.num_heads + head) * a.head_dim) : reinterpret_cast<uint16_t*>(cache);
     const bool is_f16 = !is_q && a.is_f16;
     if (!is_v && a.has_rope) {
-        const HeadTurns t = turns();
 #pragma unroll
         for (int i = 0; i < kPairTwos; ++i) {
             h.exchange(i);
@@ -170,19 +167,16 @@ __device__ __forceinline__ void finish_row(const QkvArguments& a, const RowInput
 template <bool kIsMany>
 __global__ void __launch_bounds__(kWarps * 32) finish_qkv_kernel(const QkvArguments a) {
     dependents_may_launch();
-    wait_for_predecessors();
     const int heads = a.num_heads + 2 * a.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
     const int first = (static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / 32) * (kIsMany ? a.heads_a_warp : 1);
     const int64_t local = blockIdx.x, row = a.first_row + local;
-    if (first >= heads || row >= a.header->num_rows) return;
+    if (first >= heads || row >= a.header->num_rows) return wait_for_predecessors();
+    // The step's input and the angles come before the wait: after it the product's values alone are waited for.
     const RowInput in = a.rows[row];
-    const HeadLane place(a, lane);
-    if constexpr (kIsMany) {
-        const HeadTurns turns(a, in.position, place);
-        for (int i = first; i < min(heads, first + a.heads_a_warp); ++i) finish_row(a, in, local, row, i, lane, [&] { return turns; });
-    } else {
-        finish_row(a, in, local, row, first, lane, [&] { return HeadTurns(a, in.position, place); });
-    }
+    const HeadTurns turns(a, in.position, HeadLane(a, lane));
+    wait_for_predecessors();
+    const int end = kIsMany ? min(heads, first + a.heads_a_warp) : first + 1;
+    for (int i = first; i < end; ++i) finish_row(a, in, local, row, i, lane, turns);
 }
 
 Status finish_arguments(const FinishQkvCall& c, QkvArguments* arguments) {

@@ -213,6 +213,10 @@ void check_linear_brief(Bench& bench) {
     check_gate(bench, bench.context, 128, 18944, 60, Activation::silu);
     check_gate(bench, bench.context, 128, 11008, 100, Activation::silu);
     check_logits(bench, bench.context, 128, 30001, 60, 0);
+    // Divided products: clusters of eight, columns and rows to spare.
+    check_residual(bench, bench.context, 4096, 320, 100, 1, true, false);
+    check_residual(bench, bench.context, 4096, 1300, 70, 3, false, false);
+    check_residual(bench, bench.context, 1024, 1500, 13, 2, true, false);
     // Pairs of blocks that share columns, that share rows.
     check_gate(bench, bench.context, 128, 11008, 200, Activation::silu);
     check_gate(bench, bench.context, 128, 18944, 300, Activation::gelu_tanh);
@@ -260,6 +264,12 @@ void check_linear(Bench& bench) {
         check_gate(bench, bench.context, 512, 18944, rows, Activation::silu);
         check_gate(bench, bench.context, 2048, 11008, rows, Activation::silu);
         check_gate(bench, bench.context, 576, 1536, rows, Activation::gelu_tanh);
+    }
+    // Divided products: down of the 7B and 3B, clusters of four and eight, rows and columns to spare.
+    for (const int rows : {9, 15, 65, 100, 127}) {
+        check_residual(bench, bench.context, 18944, 3584, rows, rows % 2, rows == 100, false);
+        check_residual(bench, bench.context, 11008, 2048, rows, 1, rows == 9, false);
+        check_residual(bench, bench.context, 8960, 1532, rows, 0, false, false);
     }
     check_row_bits(bench);
 }

@@ -58,6 +58,11 @@ public:
     [[nodiscard]] StepView device() const { return step_->view(device_->data()); }
     [[nodiscard]] const StepCapacity& capacity() const { return capacity_; }
     [[nodiscard]] int32_t padded_rows() const { return capacity_.max_rows; }
+    /// Whether every segment has one row.
+    [[nodiscard]] bool decodes() const {
+        const SegmentInput* s = view_.segments;
+        return std::all_of(s, s + view_.header->num_segments, [](const SegmentInput& i) { return i.num_rows == 1; });
+    }
     /// Byte offset of a position's keys (kv 0) or values (kv 1) in the layer.
     [[nodiscard]] size_t cache_offset(const KvLayout& layout, int32_t segment, int32_t position, int kv,
                                       int head) const {
