@@ -95,7 +95,8 @@ TEST_CASE("every part of the key is a shape of its own") {
     Fixture f;
     GraphCache cache = f.cache(true);
     const GraphKey keys[] = {{4, 2, true, true, true},  {8, 2, true, true, true},  {4, 1, true, true, true},
-                             {4, 2, false, true, true}, {4, 2, true, false, true}, {4, 2, true, true, false}};
+                             {4, 2, false, true, true}, {4, 2, true, false, true}, {4, 2, true, true, false},
+                             {4, 2, true, true, true, true}};
     for (int round = 0; round < 2; ++round) {
         for (const GraphKey& key : keys) {
             bool replayed = false;
@@ -103,8 +104,9 @@ TEST_CASE("every part of the key is a shape of its own") {
         }
     }
     f.finish();
-    CHECK(f.model.num_enqueued == 6);
-    CHECK(cache.num_graphs() == 6);
+    CHECK(f.model.num_enqueued == 7);
+    CHECK(f.model.last.decodes);
+    CHECK(cache.num_graphs() == 7);
 }
 
 TEST_CASE("without graphs every step is queued operation by operation") {
