@@ -145,9 +145,9 @@ __device__ __forceinline__ float stream_gate(float gate, float up, bool is_gelu)
 /// activation(gate) * up of a warpgroup's kTiles x 64 rows from `row0` on, as bf16.
 template <int kTokens, int kTiles>
 __device__ __forceinline__ void stream_write_gated(const GemmStreamArguments& a, const float (&acc)[kTiles][kTokens / 8][4], int row0,
-                                                   int row_end, int group, __nv_bfloat16* staging) {
+                                                   int row_end, int true_rows, int group, __nv_bfloat16* staging) {
     const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
-    const int column = thread / 32 * 8 + lane / 4, true_rows = a.header->num_rows;
+    const int column = thread / 32 * 8 + lane / 4;
     auto* y = static_cast<__nv_bfloat16*>(a.y);
 #pragma unroll
     for (int t0 = 0; t0 < kTokens; t0 += kStreamAtOnce) {
@@ -177,11 +177,11 @@ __device__ __forceinline__ void stream_write_gated(const GemmStreamArguments& a,
 /// The sums of a warpgroup's 64 rows from `row0` on, added. `turn` alternates the halves of `staging`.
 template <int kTokens>
 __device__ __forceinline__ void stream_add_sums(const GemmStreamArguments& a, const float (&acc)[kTokens / 8][4], int row0, bool has_bias,
-                                                int group, float* staging, int& turn) {
+                                                int true_rows, int group, float* staging, int& turn) {
     const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
     const auto bias_of = [&](int r) { return has_bias && row0 + r < a.out ? a.bias[row0 + r] : 0.0f; };
     const float bias[2] = {bias_of(row), bias_of(row + 8)};
-    const int count = min(64, a.out - row0), true_rows = a.header->num_rows;
+    const int count = min(64, a.out - row0);
     constexpr int kAtOnce = kTokens < kStreamAtOnce ? kTokens : kStreamAtOnce;
 #pragma unroll
     for (int t0 = 0; t0 < kTokens; t0 += kAtOnce) {
@@ -209,7 +209,8 @@ __device__ __forceinline__ void stream_add_sums(const GemmStreamArguments& a, co
 
 /// One warpgroup's kTiles x 64 rows of the block's tiles, the first of them `first` of each.
 template <StreamOutput kOutput, int kTokens, int kTiles>
-__device__ __forceinline__ void stream_consume(const GemmStreamArguments& a, StreamRing ring, int first, uint8_t* staging) {
+__device__ __forceinline__ void stream_consume(const GemmStreamArguments& a, StreamRing ring, int first, int true_rows,
+                                               uint8_t* staging) {
     const int group = static_cast<int>(threadIdx.x) / 128;
     int turn = 0;
     for (StreamWork<kOutput> w(a); w.next(a);) {
@@ -217,10 +218,10 @@ __device__ __forceinline__ void stream_consume(const GemmStreamArguments& a, Str
         stream_multiply<kTokens, kTiles>(acc, ring, first, w.end - w.begin);
         const int row0 = w.tile * a.tile_rows + first * 64;
         if constexpr (kOutput == StreamOutput::gated) {
-            stream_write_gated<kTokens, kTiles>(a, acc, row0, min(a.out, (w.tile + 1) * a.tile_rows), group,
+            stream_write_gated<kTokens, kTiles>(a, acc, row0, min(a.out, (w.tile + 1) * a.tile_rows), true_rows, group,
                                                 reinterpret_cast<__nv_bfloat16*>(staging + group * kGatedBytes));
         } else {
-            stream_add_sums<kTokens>(a, acc[0], row0, a.bias != nullptr && w.begin == 0, group,
+            stream_add_sums<kTokens>(a, acc[0], row0, a.bias != nullptr && w.begin == 0, true_rows, group,
                                      reinterpret_cast<float*>(staging + group * 2 * kSumBytes), turn);
         }
     }
@@ -248,13 +249,14 @@ __global__ void __launch_bounds__(kStreamThreads<kOutput>, 1)
         if (threadIdx.x == kStreamConsumers) stream_produce<kOutput, kTokens>(weights, x, a, ring);
     } else {
         if constexpr (kOutput == StreamOutput::add) take_registers<240>();
+        const int true_rows = a.header->num_rows;   // here, and not where the results wait for it
         wait_for_predecessors();
         uint8_t* staging = memory + a.num_stages * ring.stage_bytes;
         const int first = warp_uniform(threadIdx.x < 128 ? 0 : kTiles);
         if (first == 0 || tiles == 2 * kTiles) {
-            stream_consume<kOutput, kTokens, kTiles>(a, ring, first, staging);
+            stream_consume<kOutput, kTokens, kTiles>(a, ring, first, true_rows, staging);
         } else if constexpr (kTiles > 1) {
-            stream_consume<kOutput, kTokens, kTiles - 1>(a, ring, kTiles, staging);
+            stream_consume<kOutput, kTokens, kTiles - 1>(a, ring, kTiles, true_rows, staging);
         }
     }
 }

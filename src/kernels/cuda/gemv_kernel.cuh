@@ -277,9 +277,9 @@ __global__ void __maxnreg__(88)
     if (a.hidden != nullptr) {
         for (int c = static_cast<int>(threadIdx.x) * 32; c < a.in; c += kGemvConsumers * 1024) prefetch_global(a.norm_weight + c);
     }
+    const int true_rows = min(a.rows, a.rows_are_samples ? a.header->num_samples : a.header->num_rows);
     wait_for_predecessors();
     if (share.group_begin == share.group_end) return linger(3000);
-    const int true_rows = min(a.rows, a.rows_are_samples ? a.header->num_samples : a.header->num_rows);
     if (a.hidden != nullptr) {
         gemv_load_normed(a, share, true_rows, x, partial, scales);
     } else {
