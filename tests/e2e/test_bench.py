@@ -23,9 +23,10 @@ def known():
     server.stop()
 
 
-def near(found, seconds, taken):
-    """Never early; how late depends on the machine, as it does for what the server itself saw its delays take."""
-    return seconds * 1e3 - 2 < found < taken * 1.5 + 10
+def near(found, seconds, taken, least=0.75):
+    """How late depends on the machine, as it does for what the server itself saw its delays take. A token that is read late makes the
+    gap behind it shorter; the first token is never early."""
+    return seconds * 1e3 * least - 1 < found < taken * 1.5 + 10
 
 
 @pytest.mark.parametrize("door", ["ws", "http", "chat"])
@@ -45,9 +46,9 @@ def test_known_delays_are_measured(known, door, tmp_path):
     for point in points:
         assert point["done"] == point["requests"] == 8 and point["errors"] == {}
         assert point["output_tokens"] == 8 * 12 and (door == "chat" or point["prefill_tokens"] == 8 * 20)
-        assert point["ttft_ms"]["count"] == 8 and near(point["ttft_ms"]["p50"], TTFT, ttft)
+        assert point["ttft_ms"]["count"] == 8 and near(point["ttft_ms"]["p50"], TTFT, ttft, 1)
         assert point["itl_ms"]["count"] == 8 * 11 and near(point["itl_ms"]["p50"], GAP, itl)
-        assert point["itl_ms"]["p99"] > LATE_GAP * 1e3 - 2 > point["itl_ms"]["p50"]
+        assert point["itl_ms"]["p99"] > LATE_GAP * 1e3 * 0.75 > point["itl_ms"]["p50"]
         assert near(point["tpot_ms"]["p50"], (10 * GAP + LATE_GAP) / 11, statistics.mean(known.delays["itl"]))
         # One known gap of each request, and those that a busy machine makes late: here, or on their way.
         assert 1 / 11 - 1e-9 < point["late"]["share"] < (num_late + 8) / 88
@@ -64,7 +65,8 @@ def test_an_open_loop_sends_on_time_whatever_the_server_does(known, tmp_path):
     point = json.loads(out.read_text())["points"][0]
     # Each takes 0.4 s and one comes each 25 ms: about 16 at once, and more where the machine makes them longer.
     assert point["seconds"] > 0.8 and max(known.at_once) >= 8 and 0 <= point["send_lag_ms"]["p50"] < point["seconds"] * 1e3
-    assert point["done"] == 20 and near(point["ttft_ms"]["p50"], TTFT, statistics.median(known.delays["ttft"]))
+    # From the moment at which it was due: connecting takes as long as it takes.
+    assert point["done"] == 20 and TTFT * 1e3 - 1 < point["ttft_ms"]["p50"] < point["seconds"] * 1e3
 
 
 def test_a_recorded_trace_is_sent_at_its_times(known, tmp_path):
