@@ -1,6 +1,6 @@
 // From the end of a step on the device to the `send` of its tokens' frames having returned: what the engine and the server add to
 // a token. The server runs in this process over the simulated device, whose step records tell when each step ended; this program's
-// own sendmsg() stands before the system's and notes when each frame's call returned, so the client's waking is not in the figure.
+// own send() stands before the system's and notes when each frame's call returned, so the client's waking is not in the figure.
 // Beside it, in the same run, what the machine takes for the same with neither engine nor server. Prints one JSON object.
 //   latency_bench [STREAMS] [TOKENS] [SCALE of the device's step times]
 #include <arpa/inet.h>
@@ -44,10 +44,10 @@ std::uint64_t now_ns() {
 // When the `send` of each frame that holds a token returned. One thread writes: the server's.
 class SendTimes {
 public:
-    void note(const msghdr& message) {
+    void note(const char* bytes, std::size_t size) {
         constexpr std::string_view kDelta = R"({"type":"delta")";
-        if (message.msg_iovlen != 2 || message.msg_iov[1].iov_len < kDelta.size()) return;
-        if (std::memcmp(message.msg_iov[1].iov_base, kDelta.data(), kDelta.size()) != 0) return;
+        constexpr std::size_t kFrameHead = 2;
+        if (size < kFrameHead + kDelta.size() || std::memcmp(bytes + kFrameHead, kDelta.data(), kDelta.size()) != 0) return;
         const std::size_t index = count_.load(std::memory_order_relaxed);
         if (index == times_.size()) return;
         times_[index] = now_ns();
@@ -290,9 +290,9 @@ int run(int streams, int tokens, double scale) {
 }  // namespace
 
 /// In place of the C library's, for the whole program: the same call, noted.
-extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-    const auto sent = static_cast<ssize_t>(::syscall(SYS_sendmsg, fd, message, flags));
-    if (sent > 0) send_times.note(*message);
+extern "C" ssize_t send(int fd, const void* bytes, size_t size, int flags) {
+    const auto sent = static_cast<ssize_t>(::syscall(SYS_sendto, fd, bytes, size, flags, nullptr, 0));
+    if (sent > 0) send_times.note(static_cast<const char*>(bytes), size);
     return sent;
 }
 

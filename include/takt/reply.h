@@ -2,10 +2,13 @@
 #pragma once
 
 #include <boost/asio/any_completion_handler.hpp>
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/system/error_code.hpp>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include <takt/request.h>
@@ -37,7 +40,16 @@ public:
     template <class Token>
     auto async_next(Token&& token) {
         return boost::asio::async_initiate<Token, void(boost::system::error_code, std::optional<Chunk>)>(
-            [this](auto handler) { start_next(NextHandler(std::move(handler))); }, token);
+            [this](auto handler) {
+                // Asked here, where its type is known: of an erased handler each look at its executor costs an allocation.
+                boost::asio::any_io_executor executor;
+                using Own = boost::asio::associated_executor_t<decltype(handler), boost::asio::any_io_executor>;
+                if constexpr (std::is_same_v<Own, boost::asio::any_io_executor>) {
+                    executor = boost::asio::get_associated_executor(handler, executor);
+                }
+                start_next(NextHandler(std::move(handler)), std::move(executor));
+            },
+            token);
     }
 
     /// A piece that is ready now, without waiting; empty if none is (or while an async_next is outstanding).
@@ -55,7 +67,8 @@ public:
     explicit operator bool() const { return state_ != nullptr; }
 
 private:
-    void start_next(NextHandler handler);
+    /// `executor`: the handler's own; empty: to be asked of it.
+    void start_next(NextHandler handler, boost::asio::any_io_executor executor);
     std::shared_ptr<detail::ReplyState> state_;
 };
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <boost/asio/append.hpp>
+#include <boost/asio/execution/blocking.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/require.hpp>
 #include <utility>
 
 #include "runtime/thread_placement.h"
@@ -11,6 +13,9 @@
 namespace takt {
 
 namespace net = boost::asio;
+
+DeliveryQueue::DeliveryQueue(net::any_io_executor executor)
+    : executor_(std::move(executor)), posting_(net::require(executor_, net::execution::blocking.never)) {}
 
 void DeliveryQueue::add(Item item) {
     {
@@ -34,7 +39,7 @@ void DeliveryQueue::watch(bool on) {
 }
 
 void DeliveryQueue::post_hand_over() {
-    net::post(executor_, [self = shared_from_this()] { self->hand_over(); });
+    posting_.execute([self = shared_from_this()] { self->hand_over(); });
 }
 
 void DeliveryQueue::add_action(std::function<void()> action) {
@@ -46,7 +51,7 @@ void DeliveryQueue::add_action(std::function<void()> action) {
 // It comes again behind the few handlers it posted, so that the first of many is run soon, and ends with a turn that found nothing:
 // as long as the users' thread is busy with tokens the engine only appends. On an executor of one thread these posts take no lock.
 void DeliveryQueue::hand_over() {
-    constexpr size_t kGroup = 8;
+    constexpr size_t kGroup = 16;
     thread_id_.store(this_thread_id(), std::memory_order_relaxed);
     is_awaited_.store(false, std::memory_order_relaxed);
     if (next_ == batch_.size()) {
@@ -62,6 +67,10 @@ void DeliveryQueue::hand_over() {
         Item item = std::move(batch_[next_]);
         if (item.action) {
             net::post(executor_, std::move(item.action));
+        } else if (item.work.is_own) {
+            posting_.execute([handler = std::move(item.handler), error = item.error, chunk = std::move(item.chunk)]() mutable {
+                std::move(handler)(error, std::move(chunk));
+            });
         } else {
             net::post(executor_, net::append(std::move(item.handler), item.error, std::move(item.chunk)));
         }

@@ -23,16 +23,23 @@ class DeliveryQueue : public std::enable_shared_from_this<DeliveryQueue> {
 public:
     using Handler = boost::asio::any_completion_handler<void(boost::system::error_code, std::optional<Chunk>)>;
 
+    /// Keeps a handler's executor from running out of work.
+    struct Work {
+        bool is_own = false;                         ///< the handler's executor is the queue's: it may be posted there as it is
+        boost::asio::any_io_executor own;            ///< that executor; without the allocations of the one below
+        boost::asio::any_completion_executor other;  ///< any other
+    };
+
     /// A reader's wait that is over, or an action that must come behind those added before it.
     struct Item {
         Handler handler;
-        boost::asio::any_completion_executor work;   // keeps the handler's executor from running out of work
+        Work work;
         boost::system::error_code error;
         std::optional<Chunk> chunk;
         std::function<void()> action;                // in place of the handler
     };
 
-    explicit DeliveryQueue(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+    explicit DeliveryQueue(boost::asio::any_io_executor executor);
 
     /// Posts the handler, in the order of calls, to its associated executor, else the queue's; never from inside the call.
     void add(Item item);
@@ -51,6 +58,7 @@ private:
     void hand_over();
 
     const boost::asio::any_io_executor executor_;
+    const boost::asio::any_io_executor posting_;   // the same, and never runs what it is given inside the call
     std::atomic<bool> is_watched_{false};
     std::atomic<bool> is_awaited_{false};
     std::atomic<int64_t> thread_id_{0};

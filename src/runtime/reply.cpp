@@ -30,6 +30,8 @@ int64_t Reply::cached_tokens() const { return state_ ? state_->cached_tokens : 0
 
 std::optional<RequestResult> Reply::result() const { return state_ ? state_->stream->result() : std::nullopt; }
 
-void Reply::start_next(NextHandler handler) { state_->stream->async_next(std::move(handler)); }
+void Reply::start_next(NextHandler handler, boost::asio::any_io_executor executor) {
+    state_->stream->async_next(std::move(handler), std::move(executor));
+}
 
 }  // namespace takt

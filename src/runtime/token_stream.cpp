@@ -20,7 +20,13 @@ TokenStream::TokenStream(net::any_io_executor executor, std::function<void()> re
 
 // The cancellation slot is left alone here: it belongs to the reader's thread, and its handler names a wait that is over.
 void TokenStream::complete(Waiting waiting, error_code error, std::optional<Chunk> chunk) {
-    net::post(executor_, net::append(std::move(waiting.handler), error, std::move(chunk)));
+    if (!waiting.work.is_own) {
+        net::post(executor_, net::append(std::move(waiting.handler), error, std::move(chunk)));
+        return;
+    }
+    net::post(executor_, [handler = std::move(waiting.handler), error, chunk = std::move(chunk)]() mutable {
+        std::move(handler)(error, std::move(chunk));
+    });
 }
 
 void TokenStream::deliver(Waiting waiting, error_code error, std::optional<Chunk> chunk) {
@@ -90,9 +96,15 @@ void TokenStream::connect_cancellation(Handler& handler) {
     });
 }
 
-void TokenStream::async_next(Handler handler) {
-    auto work = net::prefer(net::get_associated_executor(handler, executor_), net::execution::outstanding_work.tracked);
-    Waiting waiting{std::move(handler), net::any_completion_executor(std::move(work))};
+void TokenStream::async_next(Handler handler, net::any_io_executor executor) {
+    DeliveryQueue::Work work;
+    work.is_own = executor && executor == executor_;
+    if (work.is_own) {
+        work.own = net::prefer(executor_, net::execution::outstanding_work.tracked);
+    } else {
+        work.other = net::prefer(net::get_associated_executor(handler, executor_), net::execution::outstanding_work.tracked);
+    }
+    Waiting waiting{std::move(handler), std::move(work)};
     error_code error;
     std::optional<Chunk> chunk;
     bool resumes = false;

@@ -41,7 +41,8 @@ public:
     void finish(boost::system::error_code error, RequestResult result);
 
     // Consumer side.
-    void async_next(Handler handler);
+    /// `executor`: the handler's associated one, where the caller knows it; empty: it is asked of the handler.
+    void async_next(Handler handler, boost::asio::any_io_executor executor = {});
     std::optional<Chunk> try_next();
     /// The consumer is gone: an outstanding wait completes with errc::cancelled, later chunks are dropped.
     void abandon();
@@ -52,7 +53,7 @@ public:
 private:
     struct Waiting {
         Handler handler;
-        boost::asio::any_completion_executor work;   // keeps the handler's executor from running out of work
+        DeliveryQueue::Work work;
     };
     void complete(Waiting waiting, boost::system::error_code error, std::optional<Chunk> chunk);
     void deliver(Waiting waiting, boost::system::error_code error, std::optional<Chunk> chunk);

@@ -134,16 +134,13 @@ void ClientStream::start_write(WriteBuffers buffers, IoHandler handler) {
     }
 }
 
-bool ClientStream::write_now(const std::array<asio::const_buffer, 2>& message) {
+bool ClientStream::write_now(std::string_view message) {
     if (layers_->tls || layers_->writing->busy) return false;
     boost::system::error_code error;
     if (!socket().non_blocking()) socket().non_blocking(true, error);
-    const std::size_t count = error ? 0 : socket().write_some(message, error);
+    const std::size_t count = error ? 0 : socket().write_some(asio::buffer(message.data(), message.size()), error);
     if (error || count == 0) return false;
-    if (count == asio::buffer_size(message)) return true;
-    std::string rest;
-    for (const asio::const_buffer& part : message) rest.append(static_cast<const char*>(part.data()), part.size());
-    layers_->send_rest(rest.substr(count));
+    if (count < message.size()) layers_->send_rest(std::string(message.substr(count)));
     return true;
 }
 

@@ -73,7 +73,7 @@ public:
     /// Hands the bytes to the system at once, without a turn of the event loop. False: nothing was taken (TLS, a write under way, a
     /// full socket, a dead one) and the caller writes the long way. Of a message that fits only in part the rest goes out ahead of
     /// every later write.
-    bool write_now(const std::array<asio::const_buffer, 2>& message);
+    bool write_now(std::string_view message);
 
     /// Bytes that were read too far: the next reads take them before the socket's. Up to then nothing may be reading.
     void put_back(std::string_view bytes);

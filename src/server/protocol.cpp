@@ -169,9 +169,17 @@ std::string accepted_frame(std::string_view id, std::int64_t prompt_tokens, std:
     return out;
 }
 
+std::string delta_head(std::string_view id) { return begin_frame("delta", id) + ",\"index\":"; }
+
 std::string delta_frame(std::string_view id, const Chunk& chunk, bool echo_tokens) {
-    std::string out = begin_frame("delta", id);
-    append_field(out, "index", chunk.index);
+    std::string out;
+    write_delta(out, delta_head(id), chunk, echo_tokens);
+    return out;
+}
+
+void write_delta(std::string& out, std::string_view head, const Chunk& chunk, bool echo_tokens) {
+    out.assign(head);
+    append_json_number(out, std::int64_t{chunk.index});
     out += ",\"text\":";
     append_json_string(out, chunk.text);
     if (echo_tokens) {
@@ -184,7 +192,6 @@ std::string delta_frame(std::string_view id, const Chunk& chunk, bool echo_token
     }
     if (!chunk.logprobs.empty()) append_logprobs(out, chunk.logprobs);
     out += '}';
-    return out;
 }
 
 std::string done_frame(std::string_view id, const RequestResult& result) {

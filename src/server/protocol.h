@@ -49,6 +49,9 @@ ClientFrame parse_client_frame(std::string_view text);
 
 std::string accepted_frame(std::string_view id, std::int64_t prompt_tokens, std::int64_t cached_tokens);
 std::string delta_frame(std::string_view id, const Chunk& chunk, bool echo_tokens);
+/// The same in two parts: what all deltas of an id begin with, and one of them into `out`, whose old text goes and whose room stays.
+std::string delta_head(std::string_view id);
+void write_delta(std::string& out, std::string_view head, const Chunk& chunk, bool echo_tokens);
 /// `result.reason` is one of stop, length, cancelled.
 std::string done_frame(std::string_view id, const RequestResult& result);
 std::string error_frame(const FrameError& error);

@@ -2,6 +2,8 @@
 #include "server/stream_session.h"
 
 #include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "server/credit.h"
@@ -17,6 +19,7 @@ struct StreamSession::Live {
     explicit Live(const asio::any_io_executor& executor) : slot(executor), wake(executor) {}
 
     std::string id;
+    std::string delta_head;
     std::optional<std::int64_t> credit;
     bool echo_tokens = false;
     bool cancelled = false;
@@ -131,6 +134,7 @@ asio::awaitable<void> StreamSession::generate(GenerateFrame frame) {
     while (pumps_.size() >= live_.size() + kMaxEnding) co_await pumps_.one_end();
     auto live = std::make_shared<Live>(socket_.executor());
     live->id = frame.id;
+    live->delta_head = delta_head(frame.id);
     live->credit = frame.credit;
     live->echo_tokens = frame.echo_tokens;
     live_[frame.id] = live;
@@ -166,17 +170,23 @@ asio::awaitable<void> StreamSession::pump(std::shared_ptr<Live> live, Request re
     co_await finish(live, std::move(failure), result);
 }
 
+bool StreamSession::send_now(const Live& live, const Chunk& chunk) {
+    write_delta(scratch_, live.delta_head, chunk, live.echo_tokens);
+    return outbox_.send_now(scratch_);
+}
+
 asio::awaitable<Failure> StreamSession::pump_deltas(Live& live) {
     Reply& reply = live.accepted.reply;
     for (;;) {
         // Without credit too: one chunk is held here until credit comes, and the end needs none.
-        Next next = co_await next_chunk(reply);
-        if (next.failure || !next.chunk) co_return next.failure;
-        live.accepted.place.charge(static_cast<std::int64_t>(next.chunk->tokens.size()));
+        auto next = co_await reply.async_next(asio::as_tuple(asio::use_awaitable));
+        std::optional<Chunk>& come = std::get<1>(next);
+        if (std::get<0>(next) || !come) co_return to_failure(std::get<0>(next));
+        live.accepted.place.charge(static_cast<std::int64_t>(come->tokens.size()));
         // After a cancel only the end is of interest.
         if (live.cancelled || outbox_.dead()) continue;
-        if (!live.credit && outbox_.send_now(delta_frame(live.id, *next.chunk, live.echo_tokens))) continue;
-        Chunk chunk = std::move(*next.chunk);
+        if (!live.credit && send_now(live, *come)) continue;
+        Chunk chunk = std::move(*come);
         const bool sent = co_await send_chunk(live, std::move(chunk));
         if (!sent && !live.cancelled) cancel(live);
     }

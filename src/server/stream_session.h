@@ -34,6 +34,7 @@ private:
     asio::awaitable<void> refuse(FrameError error);
     asio::awaitable<void> pump(std::shared_ptr<Live> live, Request request);
     asio::awaitable<Failure> pump_deltas(Live& live);
+    bool send_now(const Live& live, const Chunk& chunk);
     asio::awaitable<bool> send_chunk(Live& live, Chunk chunk);
     asio::awaitable<void> finish(std::shared_ptr<Live> live, Failure failure, RequestResult result);
     void cancel(Live& live);
@@ -46,6 +47,7 @@ private:
     TaskGroup pumps_;
     TaskGroup helpers_;
     std::map<std::string, std::shared_ptr<Live>, std::less<>> live_;
+    std::string scratch_;     // the frame that is sent at once
     bool winding_down_ = false;
     bool closed_ = false;
 };

@@ -35,18 +35,20 @@ Failure to_failure(const boost::system::error_code& ec, const std::string& detai
     return out;
 }
 
-TenantPlace::TenantPlace(ServerState& state, std::string tenant) : state_(&state), tenant_(std::move(tenant)) {
+TenantPlace::TenantPlace(ServerState& state, std::string tenant)
+    : state_(&state), tenant_(std::move(tenant)), counts_tokens_(state.tenants.counts_tokens(tenant_)) {
     state_->tenants.started(tenant_);
 }
 
 TenantPlace::TenantPlace(TenantPlace&& other) noexcept
-    : state_(std::exchange(other.state_, nullptr)), tenant_(std::move(other.tenant_)) {}
+    : state_(std::exchange(other.state_, nullptr)), tenant_(std::move(other.tenant_)), counts_tokens_(other.counts_tokens_) {}
 
 TenantPlace& TenantPlace::operator=(TenantPlace&& other) noexcept {
     if (this != &other) {
         if (state_ != nullptr) state_->tenants.ended(tenant_);
         state_ = std::exchange(other.state_, nullptr);
         tenant_ = std::move(other.tenant_);
+        counts_tokens_ = other.counts_tokens_;
     }
     return *this;
 }
@@ -56,7 +58,7 @@ TenantPlace::~TenantPlace() {
 }
 
 void TenantPlace::charge(std::int64_t tokens) const {
-    if (state_ != nullptr) state_->tenants.charge(tenant_, tokens, steady_now_ns());
+    if (state_ != nullptr && counts_tokens_) state_->tenants.charge(tenant_, tokens, steady_now_ns());
 }
 
 namespace {

@@ -37,6 +37,7 @@ public:
 private:
     ServerState* state_ = nullptr;
     std::string tenant_;
+    bool counts_tokens_ = false;    // asked once: this is on the way of every token
 };
 
 /// An accepted request, or why not.

@@ -75,6 +75,11 @@ void TenantBook::charge(const std::string& tenant, std::int64_t tokens, std::uin
     found->second.balance -= static_cast<double>(tokens);
 }
 
+bool TenantBook::counts_tokens(const std::string& tenant) const {
+    const auto found = accounts_.find(tenant);
+    return found != accounts_.end() && found->second.tokens_per_minute > 0;
+}
+
 bool TenantBook::connect(const std::string& tenant) {
     const auto found = accounts_.find(tenant);
     if (found == accounts_.end()) return true;

@@ -26,6 +26,9 @@ public:
     /// Prompt and generated tokens, as they happen; a tenant may overdraw by what one request takes.
     void charge(const std::string& tenant, std::int64_t tokens, std::uint64_t now_ns);
 
+    /// Tokens of this tenant are counted at all.
+    [[nodiscard]] bool counts_tokens(const std::string& tenant) const;
+
     /// False: the tenant's max_connections is reached.
     bool connect(const std::string& tenant);
     void disconnect(const std::string& tenant);

@@ -4,7 +4,6 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/websocket/stream.hpp>
-#include <array>
 #include <chrono>
 #include <string_view>
 
@@ -39,17 +38,18 @@ public:
     }
 
     bool write_now(std::string_view text) override {
+        if (!ws_.is_open()) return false;
         // An unmasked text frame in one piece. What control frames Beast sends meanwhile go through the same stream, whole.
-        std::array<unsigned char, 10> head{0x81};
-        std::size_t length = 2;
+        frame_ = '\x81';
         if (text.size() < 126) {
-            head[1] = static_cast<unsigned char>(text.size());
+            frame_ += static_cast<char>(text.size());
         } else {
             const int num_bytes = text.size() < 65536 ? 2 : 8;
-            head[1] = num_bytes == 2 ? 126 : 127;
-            for (int i = num_bytes - 1; i >= 0; --i) head[length++] = static_cast<unsigned char>(std::uint64_t{text.size()} >> (8 * i));
+            frame_ += static_cast<char>(num_bytes == 2 ? 126 : 127);
+            for (int i = num_bytes - 1; i >= 0; --i) frame_ += static_cast<char>(std::uint64_t{text.size()} >> (8 * i));
         }
-        return ws_.is_open() && ws_.next_layer().write_now({asio::buffer(head.data(), length), asio::buffer(text.data(), text.size())});
+        frame_ += text;
+        return ws_.next_layer().write_now(frame_);
     }
 
     asio::awaitable<bool> write(std::string text) override {
@@ -92,6 +92,7 @@ private:
     }
 
     websocket::stream<ClientStream> ws_;
+    std::string frame_;     // that is written at once
 };
 
 }  // namespace

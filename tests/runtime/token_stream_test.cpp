@@ -3,6 +3,7 @@
 #include "runtime/token_stream.h"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -311,4 +312,39 @@ TEST_CASE("what a queue is given while its hand-over runs follows without anothe
     CHECK(num_seen == 101);
     stream->abandon();
     io.poll();
+}
+
+TEST_CASE("a wait whose executor is named completes on it, the stream's own or another's, and keeps it in work") {
+    net::io_context io, other;
+    auto queue = std::make_shared<takt::DeliveryQueue>(io.get_executor());
+    for (net::io_context* named : {&io, &other}) {
+        auto stream = std::make_shared<TokenStream>(io.get_executor(), [] {}, queue);
+        std::vector<bool> ran_there;
+        const auto wait = [&] {
+            const net::any_io_executor executor = named->get_executor();
+            stream->async_next(net::bind_executor(executor, [&ran_there, named](boost::system::error_code, std::optional<Chunk> chunk) {
+                ran_there.push_back(chunk && named->get_executor().running_in_this_thread());
+            }), executor);
+        };
+        const auto settle = [&] {
+            for (net::io_context* one : {&io, &other}) {
+                one->restart();
+                one->poll();
+            }
+        };
+        wait();
+        settle();
+        CHECK_FALSE(named->stopped());      // a wait is work
+        stream->push(chunk_of(1));          // handed over by the queue
+        settle();
+        settle();
+        CHECK(ran_there == std::vector<bool>{true});
+        CHECK(named->stopped());
+        stream->push(chunk_of(2));          // there before the wait
+        wait();
+        CHECK(ran_there.size() == 1);       // never inside the call
+        settle();
+        settle();
+        CHECK(ran_there == std::vector<bool>{true, true});
+    }
 }

@@ -9,7 +9,6 @@
 
 using namespace takt::server;
 using asio::ip::tcp;
-using Message = std::array<asio::const_buffer, 2>;
 
 namespace {
 
@@ -39,7 +38,7 @@ struct Pair {
     }
 };
 
-Message message(const std::string& head, const std::string& body) { return {asio::buffer(head), asio::buffer(body)}; }
+std::string message(const std::string& head, const std::string& body) { return head + body; }
 
 }  // namespace
 

@@ -278,3 +278,17 @@ TEST_CASE("delta frames: text always valid, tokens and logprobs only where asked
     CHECK(first.at("logprob").as_double() == -1.25);
     CHECK(first.at("top").as_array().at(0).at("token").as_int64() == 6);
 }
+
+TEST_CASE("a delta written where another one stood is the frame itself") {
+    Chunk chunk;
+    chunk.index = 7;
+    chunk.text = "a \"quoted\" word";
+    chunk.tokens = {1, 2};
+    const std::string head = delta_head("i\"d");
+    std::string out;
+    for (const bool echo : {true, false}) {     // the second one is the shorter
+        write_delta(out, head, chunk, echo);
+        CHECK(out == delta_frame("i\"d", chunk, echo));
+    }
+    CHECK(out == R"({"type":"delta","id":"i\"d","index":7,"text":"a \"quoted\" word"})");
+}
