@@ -1,7 +1,8 @@
 // Scheduler: who gets a slot and blocks, and who loses them. Whole prompts only, with blocks kept free for the answers that run;
 // a request that was preempted N_max times comes back with all the blocks it can ever need, so that nobody has to take them
-// from it and it never has to ask again. scheduling.md 4.4.
+// from it and it never has to ask again. Slots go from a lighter class to a heavier one that would be late. scheduling.md 4.4.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/scheduler_state.h"
 
@@ -13,6 +14,7 @@ constexpr double kReserveRise = 1.3;         // a preemption
 constexpr double kLeastReserve = 0.1, kMostReserve = 2.0;
 constexpr int32_t kMostLateBegun = 2;
 constexpr int32_t kLeastOutputs = 16;        // an answer that outgrew what was expected needs some more
+constexpr uint64_t kSoonShare = 4;           // a fourth of its TTFT promise before the last moment a request asks lighter classes to yield
 constexpr double kOwedFactor = 10;           // of its TTFT promise: then nobody passes a request that lacks room beside others
 
 }  // namespace
@@ -220,8 +222,43 @@ bool Scheduler::Impl::admit_one(int32_t index_of, StepPlan& plan) {
     return true;
 }
 
+/// The last step had no slot for somebody: where that is a request whose first token is about to be late, the lightest of the classes
+/// that weigh less gives up one, before the step has rows. One a step.
+void Scheduler::Impl::let_yield(uint64_t start_ns, StepPlan& plan) {
+    if (!std::exchange(lacks_slots, false) || !free_slots.empty() || config.classes.size() < 2) return;
+    double heaviest = 0;
+    for (const int32_t i : waiting) heaviest = std::max(heaviest, class_of(at(i)).weight);
+    const auto yields = [&](int32_t i) { return may_yield(at(i), heaviest); };
+    if (std::none_of(running.begin(), running.end(), yields)) return;
+    const AdmissionLoad load = admission_load();
+    int32_t asking = -1;
+    for (const int32_t i : waiting) {
+        const Record& r = at(i);
+        const auto order = [&](const Record& other) { return std::pair(-class_of(other).weight, other.key_ns); };
+        if (r.num_emitted > 0 || (asking >= 0 && order(at(asking)) <= order(r))) continue;
+        if (is_late(r, start_ns + ttft_ns(r) / kSoonShare) && is_favoured(r) && may_admit(r, load)) asking = i;
+    }
+    if (asking < 0) return;
+    const Record& r = at(asking);
+    int32_t victim = -1;
+    const auto order = [&](const Record& other) {
+        return std::tuple(class_of(other).weight, other.state == State::decoding, other.computed - other.cached, ~other.admission);
+    };
+    for (const int32_t i : running) {
+        if (!may_yield(at(i), class_of(r).weight)) continue;
+        if (victim < 0 || order(at(i)) < order(at(victim))) victim = i;
+    }
+    if (victim < 0) return;
+    const int64_t room = int64_t{kv.num_available()} + kv.num_blocks_of(at(victim).slot);
+    if (room < kv.blocks_for(int64_t{r.request.prompt_tokens} + 1)) return;   // with the slot it would still wait for blocks
+    preempt(victim, plan);
+    yielded_to = r.request.id;
+}
+
 void Scheduler::Impl::admit(uint64_t start_ns, StepPlan& plan) {
-    if (waiting.empty() || (free_slots.empty() && choose_victim(-1) < 0)) return;
+    if (waiting.empty()) return;
+    lacks_slots = free_slots.empty() && choose_victim(-1) < 0;
+    if (lacks_slots) return;
     candidates.clear();
     AdmissionLoad load = admission_load();
     const int32_t owed = owed_late(start_ns);
@@ -229,7 +266,9 @@ void Scheduler::Impl::admit(uint64_t start_ns, StepPlan& plan) {
     for (const int32_t i : waiting) {
         const Record& r = at(i);
         if (may_admit(r, load)) {
-            candidates.emplace_back(i == owed ? Rank{0, 0.0, 0.0, 0} : rank(r, start_ns), i);
+            // Who was made room for; then those whose tokens flow; then who is owed.
+            const Rank made_room{0, 0.0, 0.0, 0}, is_owed{0, 1.0, 0.0, 0};
+            candidates.emplace_back(r.request.id == yielded_to ? made_room : i == owed ? is_owed : rank(r, start_ns), i);
         } else {
             const double patience = kOwedFactor * static_cast<double>(ttft_ns(r));
             blocked = blocked || (!r.is_paused && r.last_step <= applied_step && !at_tenant_limit(r) &&
@@ -244,10 +283,11 @@ void Scheduler::Impl::admit(uint64_t start_ns, StepPlan& plan) {
         const auto [own, index_of] = candidates.back();
         candidates.pop_back();
         if (!may_admit(at(index_of), load)) continue;   // those before it changed the load
-        if (!is_worth_starting(at(index_of), own, start_ns)) return;
+        if (at(index_of).request.id != yielded_to && !is_worth_starting(at(index_of), own, start_ns)) return;
         // The first in line keeps its place, so that nobody passes it for ever; paused readers make room for it.
         while (free_slots.empty() || !admit_one(index_of, plan)) {
             const int32_t victim = choose_victim(-1);
+            lacks_slots = victim < 0 && free_slots.empty();
             if (victim < 0) return;
             preempt(victim, plan);
         }

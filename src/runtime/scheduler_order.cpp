@@ -133,7 +133,9 @@ double Scheduler::Impl::wait_estimate_ns(const Record& r, uint64_t now_ns) const
     }
     ahead += r.work_ns;
     double wait = (ahead + floor_ns) / share;
-    const int32_t lacking = num_ahead + 1 - static_cast<int32_t>(free_slots.size());
+    const auto yields = [&](int32_t i) { return may_yield(at(i), class_of(r).weight); };
+    const auto num_yielding = std::count_if(running.begin(), running.end(), yields);
+    const int32_t lacking = num_ahead + 1 - static_cast<int32_t>(free_slots.size()) - static_cast<int32_t>(num_yielding);
     if (lacking > 0 && !running.empty()) {
         double tightest = 1e18;
         for (const int32_t i : running) tightest = std::min(tightest, static_cast<double>(itl_ns(at(i))));

@@ -31,6 +31,7 @@ void Scheduler::Impl::plan(uint64_t start_ns, StepPlan& plan) {
     plan.budget_ns = plan.predicted_ns = 0;
     one_off_ns = 0;
     refresh_order();
+    let_yield(start_ns, plan);
     place_decodes(start_ns, plan);
     if (plan.preempted.empty()) admit(start_ns, plan);   // no newcomer in a step that threw somebody out
     place_prefills(start_ns, plan);

@@ -150,6 +150,12 @@ struct Scheduler::Impl {
     bool make_room(int32_t at, StepPlan& plan);
     /// -1 asks for a paused one only, for a newcomer.
     [[nodiscard]] int32_t choose_victim(int32_t requester) const;
+    void let_yield(uint64_t start_ns, StepPlan& plan);
+    /// Whether it would give its slot to a request whose class weighs more: once, and never so that it comes back pinned.
+    [[nodiscard]] bool may_yield(const Record& r, double weight) const {
+        const bool is_baseline = config.fixed_chunk || config.first_come;
+        return !is_baseline && !r.is_paused && class_of(r).weight < weight && r.num_preemptions + 1 < config.max_preemptions;
+    }
     void preempt(int32_t at, StepPlan& plan);
     void swap_out(Record& r, StepPlan& plan);
     void swap_in(Record& r, StepPlan& plan);
@@ -186,6 +192,8 @@ struct Scheduler::Impl {
     double tilt = 1;                       // of the order: weight of a prompt's own cost against its deadline
     double lowest_counter = 0;             // of tenants that have prefill work
     double share = 1;                      // of the device that prefills may take beside the decodes
+    bool lacks_slots = false;              // at the last admission somebody was left without one
+    RequestId yielded_to = 0;              // whom a slot was given up for, last
     double late_credit_ns = 0;             // prefill time that prompts past their promise have coming
     uint64_t least_itl_ns = 0;             // of the decode rows and the floor's slice, lately
     double step_ns = 0;                    // budget of the last step with prefill rows: the measure of "urgent"

@@ -162,3 +162,39 @@ def test_an_interrupt_while_a_prompt_is_typed_is_130():
     assert process.wait(20) == 130     # with its standard input still open
     for pipe in (process.stdin, process.stdout, process.stderr):
         pipe.close()
+
+
+def test_a_request_of_a_heavier_class_does_not_wait_for_full_slots(tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text('[device]\nkind = "sim"\n[scheduler]\nmax_running = 2\n[server]\ndrain_seconds = 1\n[sla]\nttft_ms = 300\n'
+                      '[[sla.class]]\nname = "batch"\nitl_ms = 1000\nttft_ms = 600000\nweight = 0.1\n')
+    server = Server("--config", str(config))
+    batch = {"type": "generate", "max_tokens": 1200, "ignore_eos": True, "temperature": 0, "class": "batch"}
+
+    async def body():
+        async with connect(server) as stream:
+            for name in "pq":
+                await send(stream, **batch, id=name, prompt=name * 50)
+            texts, ends, order, asked = {"p": "", "q": "", "h": ""}, {}, [], False
+            while len(ends) < 3:
+                frame = await receive(stream)
+                assert frame["type"] != "error", frame
+                if frame["type"] == "done":
+                    ends[frame["id"]] = frame
+                    order.append(frame["id"])
+                if frame["type"] != "delta":
+                    continue
+                texts[frame["id"]] += frame["text"]
+                if not asked and texts["p"] and texts["q"]:
+                    asked = True
+                    await send(stream, type="generate", id="h", prompt="now", max_tokens=4, ignore_eos=True)
+            # Each of them alone: who gave way has lost nothing of its text.
+            for name in "pq":
+                await send(stream, **batch, id=name, prompt=name * 50)
+                assert text(await finish(stream, name)) == texts[name]
+            return ends, order
+    ends, order = run(body())
+    assert order[0] == "h" and ends["h"]["reason"] == "length"
+    assert sorted(ends[name]["timings"]["preemptions"] for name in "pq") == [0, 1]
+    assert all(ends[name]["usage"]["completion_tokens"] == 1200 for name in "pq")
+    assert server.stop() == 0

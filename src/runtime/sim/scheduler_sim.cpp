@@ -277,9 +277,10 @@ bool Loop::launch() {
     }
     if (options_.check) check_plan(step.plan, start_ns);
     if (step.plan.empty()) {
+        // Whoever lost his place made room: the next plan may let somebody in.
+        dirty_ = !step.plan.preempted.empty();
         spare_.push_back(std::move(step));
-        dirty_ = false;
-        return false;
+        return dirty_;
     }
     execute(step);
     digest(step.plan);
