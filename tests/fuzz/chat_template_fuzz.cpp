@@ -1,9 +1,10 @@
-// Any bytes as a chat template: parsing and rendering must end, within their bounds and without a fault. One in eight goes through
-// ChatTemplate with its own bounds; the others run on the same machine with a hundredth of them, so that a run that ends at a bound
-// is short too.
+// Any bytes as a chat template: parsing and rendering must end, within their bounds and without a fault. A few go through
+// ChatTemplate with its own bounds, half a gigabyte among them; the others run on the same machine with a hundredth of each, so that a
+// run that ends at a bound is short too.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,7 +51,8 @@ void run_small(std::string_view source, const ChatInput& input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static const ChatInput input = make_input();
     const std::string_view source(reinterpret_cast<const char*>(data), size);
-    if (size % 8 == 0) {
+    // A run to the full bounds takes as long as a hundred others.
+    if (std::accumulate(data, data + size, 0u) % 128 == 0) {
         run_whole(source, input);
     } else {
         run_small(source, input);
