@@ -47,6 +47,12 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
     return outside || !is_continuation(text, at + 3) ? 0 : 4;
 }
 
+std::size_t num_utf8_characters(std::string_view text) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) count += is_continuation(text, at) ? 0 : 1;
+    return count;
+}
+
 void append_json_string(std::string& out, std::string_view text) {
     out += '"';
     std::size_t begin = 0;

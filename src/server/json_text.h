@@ -1,6 +1,7 @@
 // Writing JSON by hand where frames are made by the tens of thousands a second: strings, numbers, nothing else. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ void append_json_number(std::string& out, std::uint64_t value);
 
 /// `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD.
 std::string valid_utf8(std::string_view text);
+
+/// Unicode characters in UTF-8 text.
+std::size_t num_utf8_characters(std::string_view text);
 
 /// Length of the valid UTF-8 character at text[at], 0 where the byte there begins none.
 std::size_t utf8_length(std::string_view text, std::size_t at);

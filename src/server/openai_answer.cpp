@@ -109,12 +109,6 @@ void append_choice_head(std::string& out, std::size_t index) {
 
 }  // namespace
 
-std::size_t num_utf8_characters(std::string_view text) {
-    std::size_t count = 0;
-    for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    return count;
-}
-
 void append_chat_logprobs(std::string& out, const std::vector<TokenLogprob>& logprobs) {
     out += '[';
     for (std::size_t i = 0; i < logprobs.size(); ++i) {

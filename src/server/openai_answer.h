@@ -41,7 +41,5 @@ std::string stream_error(std::string_view code, std::string_view message, int st
 
 /// Log-probabilities in the chat form: a list of {token, logprob, bytes, top_logprobs}.
 void append_chat_logprobs(std::string& out, const std::vector<TokenLogprob>& logprobs);
-/// Unicode characters in UTF-8 text.
-std::size_t num_utf8_characters(std::string_view text);
 
 }  // namespace takt::server

@@ -69,17 +69,6 @@ void read_response_format(FieldReader& fields) {
     }
 }
 
-// `none` and `auto` decide whether the template sees the tools; a forced call needs a grammar.
-void read_tool_choice(FieldReader& fields, Request& request) {
-    const json::value* choice = fields.find("tool_choice");
-    if (choice == nullptr) return;
-    if (choice->is_string() && choice->get_string() == "none") {
-        request.tools.reset();
-    } else if (!choice->is_string() || choice->get_string() != "auto") {
-        fields.fail("tool_choice", "a choice other than none and auto is not available in this version");
-    }
-}
-
 void finish(FieldReader& fields, OpenAiRequest& out, Request request, std::string_view model_name) {
     const std::int64_t count = fields.integer("n", 1, kMaxChoices).value_or(1);
     out.num_choices = static_cast<std::size_t>(count);

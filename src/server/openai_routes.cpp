@@ -6,6 +6,7 @@
 #include "server/clock.h"
 #include "server/event_stream.h"
 #include "server/generation.h"
+#include "server/json_text.h"
 #include "server/openai_answer.h"
 #include "server/openai_request.h"
 

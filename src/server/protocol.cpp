@@ -16,18 +16,12 @@ namespace {
 constexpr std::size_t kMaxIdCharacters = 64;
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
-std::size_t num_characters(std::string_view text) {
-    std::size_t count = 0;
-    for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    return count;
-}
-
 // The frame's id if it is valid. Never a problem of `fields`: the caller says what a missing one means.
 std::optional<std::string> valid_id(const json::object& frame) {
     const json::value* id = frame.if_contains("id");
     if (id == nullptr || !id->is_string()) return std::nullopt;
     std::string text(id->get_string().data(), id->get_string().size());
-    if (text.empty() || num_characters(text) > kMaxIdCharacters) return std::nullopt;
+    if (text.empty() || num_utf8_characters(text) > kMaxIdCharacters) return std::nullopt;
     return text;
 }
 

@@ -217,4 +217,14 @@ void read_template_extras(FieldReader& fields, Request& request) {
     }
 }
 
+void read_tool_choice(FieldReader& fields, Request& request) {
+    const json::value* choice = fields.find("tool_choice");
+    if (choice == nullptr) return;
+    if (choice->is_string() && choice->get_string() == "none") {
+        request.tools.reset();
+    } else if (!choice->is_string() || choice->get_string() != "auto") {
+        fields.fail("tool_choice", "a choice other than none and auto is not available in this version");
+    }
+}
+
 }  // namespace takt::server

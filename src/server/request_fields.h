@@ -30,6 +30,10 @@ void read_token_ids(FieldReader& fields, std::string_view name, Request& request
 /// tools and chat_template_kwargs; both need messages.
 void read_template_extras(FieldReader& fields, Request& request);
 
+/// `tool_choice`, once the tools are read: `none` keeps them from the template, `auto` does not; a forced call, which needs a
+/// grammar, is not available.
+void read_tool_choice(FieldReader& fields, Request& request);
+
 /// The text of a message's content: a string, or a list of text parts joined. Empty optional: `problem` is set.
 std::optional<std::string> content_text(const boost::json::value& content, std::string& problem);
 

@@ -96,17 +96,6 @@ void read_tools(FieldReader& fields, ResponseRequest& out) {
     out.echo["tools"] = *tools;
 }
 
-void read_tool_choice(FieldReader& fields, ResponseRequest& out) {
-    const json::value* choice = fields.find("tool_choice");
-    if (choice == nullptr) return;
-    out.echo["tool_choice"] = *choice;
-    if (choice->is_string() && choice->get_string() == "none") {
-        out.request.tools.reset();
-    } else if (!choice->is_string() || choice->get_string() != "auto") {
-        fields.fail("tool_choice", "a choice other than none and auto is not available in this version");
-    }
-}
-
 void read_text_format(FieldReader& fields, ResponseRequest& out) {
     const json::object* text = fields.object("text");
     if (text == nullptr) return;
@@ -183,7 +172,8 @@ ResponseRequest parse_response_body(const json::object& object, std::string_view
     read_include(fields, out);
     read_limits(fields, out);
     read_tools(fields, out);
-    read_tool_choice(fields, out);
+    read_tool_choice(fields, out.request);
+    if (const json::value* choice = fields.find("tool_choice")) out.echo["tool_choice"] = *choice;
     read_text_format(fields, out);
     out.previous_id = fields.string("previous_response_id");
     if (out.previous_id) out.echo["previous_response_id"] = *out.previous_id;
