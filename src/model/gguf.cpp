@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/assert.h"
+
 namespace takt {
 namespace {
 
@@ -69,6 +71,14 @@ const char* gguf_type_name(GgufType type) {
     return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
+uint32_t gguf_tensor_type(DType type) {
+    for (const FileType& known : kFileTypes) {
+        if (known.type == type) return known.id;
+    }
+    TAKT_ASSERT(false);
+    return 0;
+}
+
 /// Walks the file front to back; the first thing that is wrong ends it.
 class GgufParser {
 public:
@@ -127,11 +137,11 @@ private:
             return fail("GGUF version " + std::to_string(version) + " found, 2 or 3 expected");
         }
         if (!read(num_tensors_, "the tensor count") || !read(num_values_, "the key count")) return false;
-        // A key-value takes at least 13 bytes, a tensor at least 33: a larger count cannot be true.
+        // A key-value takes at least 13 bytes, a tensor at least 32: a larger count cannot be true.
         if (num_values_ > kMaxCount || num_values_ > left() / 13) {
             return fail("key count " + std::to_string(num_values_) + " is more than the file can hold");
         }
-        if (num_tensors_ > kMaxCount || num_tensors_ > left() / 24) {
+        if (num_tensors_ > kMaxCount || num_tensors_ > left() / 32) {
             return fail("tensor count " + std::to_string(num_tensors_) + " is more than the file can hold");
         }
         return true;

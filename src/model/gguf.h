@@ -72,5 +72,7 @@ private:
 };
 
 const char* gguf_type_name(GgufType type);
+/// The number of a tensor's type in the file. Of types that GGUF files hold alone.
+uint32_t gguf_tensor_type(DType type);
 
 }  // namespace takt

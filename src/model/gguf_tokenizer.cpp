@@ -2,18 +2,10 @@
 #include <algorithm>
 
 #include "model/model_file.h"
+#include "model/tokenizer_vocabulary.h"
 
 namespace takt {
 namespace {
-
-void append_utf8(uint32_t code, std::string& out) {
-    if (code < 0x80) {
-        out.push_back(static_cast<char>(code));
-    } else {
-        out.push_back(static_cast<char>(0xC0 | (code >> 6)));
-        out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-    }
-}
 
 struct Ids {
     const GgufFile& file;
@@ -114,12 +106,8 @@ Result<TokenizerSpec> read_tokenizer_spec(const GgufFile& file) {
 TokenizerSpec byte_tokenizer_spec() {
     TokenizerSpec spec;
     spec.kind = TokenizerKind::bpe_byte_level;
-    uint32_t next = 256;   // GPT-2's alphabet: unprintable bytes are spelled from U+0100 on
     for (uint32_t byte = 0; byte < 256; ++byte) {
-        const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-        std::string text;
-        append_utf8(printable ? byte : next++, text);
-        spec.tokens.push_back(std::move(text));
+        spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
         spec.types.push_back(TokenType::normal);
     }
     spec.tokens.emplace_back("<|end|>");

@@ -1,4 +1,4 @@
-// LlamaModel: the parameterised forward of the llama family (llama, qwen2, qwen3): embedding, layers of attention and gated MLP
+// LlamaModel: the parameterised forward of the llama family (the rows of architecture.cpp): embedding, layers of attention and gated MLP
 // with RMS norms, head, sampling. Engine thread. Owns weights in device layout and activations; see forward.h.
 #pragma once
 

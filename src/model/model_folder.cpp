@@ -188,7 +188,7 @@ Result<WeightFiles> WeightFiles::open(const std::string& folder) {
         index = std::move(parsed).value();
         std::set<std::string> distinct;
         for (const auto& [tensor, file] : index) distinct.insert(file);
-        names.assign(distinct.begin(), distinct.end());
+        names = std::vector<std::string>(distinct.begin(), distinct.end());
     } else if (!exists(single)) {
         return Error{folder + ": neither model.safetensors nor model.safetensors.index.json is there"};
     }

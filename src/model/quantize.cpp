@@ -22,29 +22,15 @@ struct Format {
     DType type;
     DType table;           // of embedding and head
     uint32_t file_type;    // general.file_type
-    uint32_t type_id;      // of a tensor
 };
 
 constexpr Format kFormats[] = {
-    {"q8_0", DType::q8_0, DType::q8_0, 7, 8},  {"q4_0", DType::q4_0, DType::q8_0, 2, 2},   {"q4_1", DType::q4_1, DType::q8_0, 3, 3},
-    {"q4_k", DType::q4_k, DType::q6_k, 15, 12}, {"q6_k", DType::q6_k, DType::q6_k, 18, 14},
+    {"q8_0", DType::q8_0, DType::q8_0, 7},  {"q4_0", DType::q4_0, DType::q8_0, 2},  {"q4_1", DType::q4_1, DType::q8_0, 3},
+    {"q4_k", DType::q4_k, DType::q6_k, 15}, {"q6_k", DType::q6_k, DType::q6_k, 18},
 };
 
 const Format& format_of(DType type) {
     return *std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.type == type; });
-}
-
-uint32_t type_id(DType type) {
-    for (const Format& f : kFormats) {
-        if (f.type == type) return f.type_id;
-    }
-    static constexpr std::pair<DType, uint32_t> kOthers[] = {
-        {DType::f32, 0},   {DType::f16, 1},   {DType::bf16, 30}, {DType::q5_0, 6},
-        {DType::q5_1, 7},  {DType::q2_k, 10}, {DType::q3_k, 11}, {DType::q5_k, 13}};
-    for (const auto& [known, id] : kOthers) {
-        if (known == type) return id;
-    }
-    return 0;
 }
 
 /// What a tensor becomes: matrices of whole blocks the wanted type or its stand-in, all else stays.
@@ -191,7 +177,7 @@ void write_head(const GgufFile& keys, const Format& format, const std::vector<Pl
         out.text(tensor->name);
         out.number(static_cast<uint32_t>(tensor->shape.size()));
         for (const int64_t size : tensor->shape) out.number(static_cast<uint64_t>(size));
-        out.number(type_id(to));
+        out.number(gguf_tensor_type(to));
         out.number(offset);
         const uint64_t size = dtype_bytes(to, static_cast<size_t>(tensor->tensor.cols)) * static_cast<uint64_t>(tensor->tensor.rows);
         offset += (size + alignment - 1) / alignment * alignment;

@@ -15,8 +15,6 @@ constexpr std::array<std::string_view, 12> kEndNames{
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>",  "<|endoftext|>", "<|end_of_text|>",
     "<end_of_turn>", "<|return|>", "<|call|>", "<EOT>", "</s>", "<end_of_utterance>"};
 
-bool is_control(TokenType type) { return type == TokenType::control || type == TokenType::unknown; }
-
 Result<bool> check_ids(const TokenizerSpec& spec) {
     const auto count = static_cast<int64_t>(spec.tokens.size());
     const auto named = [&](const char* name, int32_t id) {
@@ -73,26 +71,9 @@ Result<Tokenizer> make_tokenizer(const TokenizerSpec& spec) {
     Result<Pretokenizer> pretokenizer = Pretokenizer::make(spec.split_rules);
     if (!pretokenizer) return Error{pretokenizer.error()};
     parts->pretokenizer = std::move(pretokenizer).value();
-    parts->kind = spec.kind;
     collect_added(spec, *parts);
     collect_ends(spec, *parts);
-    TokenizerSpec& options = parts->options;  // the settings without the tables
-    options.kind = spec.kind;
-    options.split_rules = spec.split_rules;
-    options.nfc = spec.nfc;
-    options.ignore_merges = spec.ignore_merges;
-    options.use_unknown = spec.use_unknown;
-    options.fuse_unknown = spec.fuse_unknown;
-    options.byte_fallback = spec.byte_fallback;
-    options.prefix_space = spec.prefix_space;
-    options.space_prefix = spec.space_prefix;
-    options.strip_leading_space = spec.strip_leading_space;
-    options.add_bos = spec.add_bos;
-    options.add_eos = spec.add_eos;
-    options.bos_id = spec.bos_id;
-    options.eos_id = spec.eos_id;
-    options.unknown_id = spec.unknown_id;
-    options.pad_id = spec.pad_id;
+    parts->options = spec;
     return Tokenizer(std::move(parts));
 }
 

@@ -14,13 +14,6 @@ bool is_space_at(std::string_view text, size_t position) {
     return is_whitespace(character_class(decode_utf8(text, position).code_point));
 }
 
-/// Start of the character that ends at `end`.
-size_t previous_character(std::string_view text, size_t end) {
-    size_t begin = end - 1;
-    while (begin > 0 && end - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
-    return begin;
-}
-
 bool is_word_character(std::string_view text, size_t position) {
     const CharacterClass c = character_class(decode_utf8(text, position).code_point);
     return c == CharacterClass::letter || c == CharacterClass::number || text[position] == '_';

@@ -53,7 +53,7 @@ void Tokenizer::Parts::encode_segment(std::string_view text, bool first, EncodeS
         normal_form = to_nfc(text);
         text = normal_form;
     }
-    if (kind == TokenizerKind::bpe_byte_level) {
+    if (options.kind == TokenizerKind::bpe_byte_level) {
         if (options.prefix_space && text.front() != ' ') {
             scratch.normalised.assign(1, ' ');
             scratch.normalised.append(text);
@@ -91,7 +91,7 @@ void Tokenizer::Parts::encode_words(std::string_view text, EncodeScratch& scratc
         }
         return;
     }
-    if (kind == TokenizerKind::spm_bpe && options.split_rules.empty()) {
+    if (options.kind == TokenizerKind::spm_bpe && options.split_rules.empty()) {
         for (size_t begin = 0; begin < text.size();) {
             const size_t end = mark_word_end(text, begin);
             encode_word(text, begin, end, scratch, out);
@@ -137,7 +137,7 @@ void Tokenizer::Parts::merge_word(std::string_view word, EncodeScratch& scratch)
             return;
         }
     }
-    if (kind == TokenizerKind::bpe_byte_level) {
+    if (options.kind == TokenizerKind::bpe_byte_level) {
         spell_bytes(word, tokens);
     } else {
         spell_characters(word, tokens);

@@ -38,8 +38,7 @@ Result<std::vector<MergeTable::Merge>> MergeTable::listed_merges(const Tokenizer
     merges.reserve(count);
     std::unordered_set<std::string_view> controls;
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-        const TokenType type = vocabulary.type(id);
-        if (type == TokenType::control || type == TokenType::unknown) controls.insert(vocabulary.text(id));
+        if (is_control(vocabulary.type(id))) controls.insert(vocabulary.text(id));
     }
     std::string left_text, right_text, joined;
     const auto spelled = [&](std::string_view text, std::string& out) {
@@ -75,12 +74,8 @@ Result<std::vector<MergeTable::Merge>> MergeTable::listed_merges(const Tokenizer
 
 std::vector<MergeTable::Merge> MergeTable::scored_merges(const TokenizerSpec& spec, const Vocabulary& vocabulary) {
     std::vector<Merge> merges;
-    const auto mergeable = [&](int32_t id) {
-        const TokenType type = vocabulary.type(id);
-        return type == TokenType::normal || type == TokenType::user_defined || type == TokenType::unused;
-    };
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-        if (!mergeable(id)) continue;
+        if (!is_mergeable(vocabulary.type(id))) continue;
         const std::string_view text = vocabulary.text(id);
         if (text.empty() || vocabulary.find(text) != id) continue;
         for (size_t cut = decode_utf8(text, 0).size; cut < text.size(); cut += decode_utf8(text, cut).size) {

@@ -27,12 +27,11 @@ struct EncodeScratch {
 
 /// Immutable apart from the pool, which locks.
 struct Tokenizer::Parts {
-    TokenizerKind kind = TokenizerKind::bpe_byte_level;
     Vocabulary vocabulary;
     MergeTable merges;
     Pretokenizer pretokenizer;
     AddedTokens added;
-    TokenizerSpec options;  // its tables are emptied after the build
+    TokenizerOptions options;
     std::vector<int32_t> end_of_generation_ids;
 
     std::unique_ptr<EncodeScratch> take_scratch() const;

@@ -31,10 +31,6 @@ const ByteAlphabet& byte_alphabet() {
     return alphabet;
 }
 
-bool is_mergeable(TokenType type) {
-    return type == TokenType::normal || type == TokenType::user_defined || type == TokenType::unused;
-}
-
 int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -132,7 +128,7 @@ void Vocabulary::find_byte_tokens() {
         return;
     }
     for (int32_t id = 0; id < size(); ++id) {
-        if (type(id) == TokenType::control || type(id) == TokenType::unknown) continue;
+        if (is_control(type(id))) continue;
         const int byte = named_byte(text(id));
         if (byte < 0) continue;
         types_[static_cast<size_t>(id)] = TokenType::byte;
@@ -158,7 +154,7 @@ int32_t Vocabulary::find_any(std::string_view spelling) const {
 void Vocabulary::append_bytes(int32_t id, std::string& out) const {
     const std::string_view spelled = text(id);
     const TokenType kind = type(id);
-    if (kind_ == TokenizerKind::bpe_byte_level || kind == TokenType::control || kind == TokenType::unknown) {
+    if (kind_ == TokenizerKind::bpe_byte_level || is_control(kind)) {
         out.append(spelled);
         return;
     }

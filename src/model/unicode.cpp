@@ -86,6 +86,12 @@ DecodedCharacter decode_utf8(std::string_view text, size_t position) {
     return {cp, size, true};
 }
 
+size_t previous_character(std::string_view text, size_t end) {
+    size_t begin = end - 1;
+    while (begin > 0 && end - begin < 4 && is_continuation(byte_at(text, begin))) --begin;
+    return begin;
+}
+
 size_t incomplete_utf8_suffix(std::string_view text) {
     for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
         const uint32_t byte = byte_at(text, text.size() - back);

@@ -22,6 +22,9 @@ struct DecodedCharacter {
 /// Decodes the character at `position` < text.size().
 DecodedCharacter decode_utf8(std::string_view text, size_t position);
 
+/// Start of the character that ends at `end` > 0; an ill-formed stretch counts as one of up to four bytes.
+size_t previous_character(std::string_view text, size_t end);
+
 /// Number of bytes at the end of `text` that begin a character which more bytes could complete (0 to 3).
 size_t incomplete_utf8_suffix(std::string_view text);
 

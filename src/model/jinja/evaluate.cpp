@@ -9,13 +9,11 @@ namespace takt::jinja {
 
 Value Machine::evaluate(const Expression& expression) {
     if (failed_ || !spend(1)) return {};
-    if (++depth_ > limits_.max_depth) {
-        --depth_;
-        return fail(FailureKind::limit,
-                    "nested more than " + std::to_string(limits_.max_depth) + " deep (a macro that never ends?)");
+    Value out;
+    if (enter()) {
+        line_ = expression.line;
+        out = evaluate_inner(expression);
     }
-    line_ = expression.line;
-    Value out = evaluate_inner(expression);
     --depth_;
     return failed_ ? Value{} : out;
 }

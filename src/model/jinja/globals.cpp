@@ -1,7 +1,6 @@
 // Global functions, and the methods of lists, dictionaries and loops. One render, one thread. See functions.h.
 #include <algorithm>
 #include <array>
-#include <span>
 
 #include "model/jinja/functions.h"
 #include "model/jinja/operations.h"
@@ -236,13 +235,6 @@ constexpr NamedFunction kDictMethods[] = {
 };
 constexpr NamedFunction kListMethods[] = {{"copy", container_copy}, {"count", list_count}, {"index", list_index}};
 constexpr NamedFunction kLoopMethods[] = {{"changed", loop_changed}, {"cycle", loop_cycle}};
-
-Function find_in(std::span<const NamedFunction> table, std::string_view name) {
-    for (const NamedFunction& entry : table) {
-        if (entry.name == name) return entry.function;
-    }
-    return nullptr;
-}
 
 }  // namespace
 

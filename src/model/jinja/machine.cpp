@@ -11,12 +11,7 @@ namespace takt::jinja {
 
 class Machine::DepthGuard {
 public:
-    explicit DepthGuard(Machine& machine) : machine_(machine) {
-        if (++machine_.depth_ > machine_.limits_.max_depth) {
-            machine_.fail(FailureKind::limit, "nested more than " + std::to_string(machine_.limits_.max_depth) +
-                                                  " deep (a macro that never ends?)");
-        }
-    }
+    explicit DepthGuard(Machine& machine) : machine_(machine) { machine_.enter(); }
     ~DepthGuard() { --machine_.depth_; }
     DepthGuard(const DepthGuard&) = delete;
     DepthGuard& operator=(const DepthGuard&) = delete;
@@ -49,6 +44,13 @@ Value Machine::fail_undefined(const Value& value) {
     const auto* undefined = std::get_if<Undefined>(&value.data());
     const bool has_hint = undefined != nullptr && undefined->hint != nullptr;
     return fail(FailureKind::undefined, has_hint ? *undefined->hint : "an undefined value is used");
+}
+
+bool Machine::enter() {
+    if (++depth_ > limits_.max_depth) {
+        fail(FailureKind::limit, "nested more than " + std::to_string(limits_.max_depth) + " deep (a macro that never ends?)");
+    }
+    return !failed_;
 }
 
 bool Machine::spend(uint64_t steps) {
@@ -303,13 +305,16 @@ Value Machine::filtered(const Expression* chain, Value hole) {
     return out;
 }
 
-void Machine::print_text(std::string_view text) {
-    if (out_->size() + text.size() > limits_.max_output_bytes) {
-        fail(FailureKind::limit,
-             "the template prints more than " + std::to_string(limits_.max_output_bytes) + " bytes");
-        return;
+bool Machine::spend_output(size_t bytes) {
+    if (out_->size() + bytes > limits_.max_output_bytes) {
+        fail(FailureKind::limit, "the template prints more than " + std::to_string(limits_.max_output_bytes) + " bytes");
+        return false;
     }
-    if (spend_bytes(text.size())) out_->append(text, false);
+    return spend_bytes(bytes);
+}
+
+void Machine::print_text(std::string_view text) {
+    if (spend_output(text.size())) out_->append(text, false);
 }
 
 void Machine::print(const Value& value) {
@@ -317,13 +322,7 @@ void Machine::print(const Value& value) {
     const Text* direct = value.as_text();
     const Text text = direct != nullptr ? Text{} : text_of(*this, value);
     const Text& printed = direct != nullptr ? *direct : text;
-    if (failed_) return;
-    if (out_->size() + printed.size() > limits_.max_output_bytes) {
-        fail(FailureKind::limit,
-             "the template prints more than " + std::to_string(limits_.max_output_bytes) + " bytes");
-        return;
-    }
-    if (spend_bytes(printed.size())) out_->append(printed);
+    if (!failed_ && spend_output(printed.size())) out_->append(printed);
 }
 
 Value Machine::call_macro(const Callable& callable, const Arguments& arguments) {

@@ -114,6 +114,8 @@ private:
     enum class Flow : uint8_t { normal, break_loop, continue_loop };
     class DepthGuard;
 
+    /// One level deeper, whatever it gives: false (and failed) beyond the limit.
+    bool enter();
     Flow execute(const Statements& statements);
     Flow execute_one(const Statement& statement);
     Flow execute_branch(const Statement& statement);
@@ -129,6 +131,8 @@ private:
     Value filtered(const Expression* chain, Value hole);
     void print(const Value& value);
     void print_text(std::string_view text);
+    /// Whether so many bytes more may be printed; false (and failed) if not.
+    bool spend_output(size_t bytes);
     Value call_macro(const Callable& callable, const Arguments& arguments);
     Value call_with_caller(const Expression& call, Value caller);
     std::vector<Value> passing_items(const Statement& statement, const List& items);

@@ -295,11 +295,6 @@ constexpr NamedFunction kFilters[] = {
 
 }  // namespace
 
-Function find_sequence_filter(std::string_view name) {
-    for (const NamedFunction& entry : kFilters) {
-        if (entry.name == name) return entry.function;
-    }
-    return nullptr;
-}
+Function find_sequence_filter(std::string_view name) { return find_in(kFilters, name); }
 
 }  // namespace takt::jinja

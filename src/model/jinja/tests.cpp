@@ -145,11 +145,6 @@ constexpr NamedFunction kTests[] = {
 
 }  // namespace
 
-Function find_test(std::string_view name) {
-    for (const NamedFunction& entry : kTests) {
-        if (entry.name == name) return entry.function;
-    }
-    return nullptr;
-}
+Function find_test(std::string_view name) { return find_in(kTests, name); }
 
 }  // namespace takt::jinja

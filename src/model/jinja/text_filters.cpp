@@ -218,12 +218,7 @@ constexpr NamedFunction kFilters[] = {
 
 }  // namespace
 
-Function find_text_filter(std::string_view name) {
-    for (const NamedFunction& entry : kFilters) {
-        if (entry.name == name) return entry.function;
-    }
-    return nullptr;
-}
+Function find_text_filter(std::string_view name) { return find_in(kFilters, name); }
 
 Function find_filter(std::string_view name) {
     const Function text_filter = find_text_filter(name);

@@ -11,12 +11,6 @@
 namespace takt::jinja {
 namespace {
 
-size_t character_before(std::string_view text, size_t end) {
-    size_t begin = end - 1;
-    while (begin > 0 && end - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
-    return begin;
-}
-
 template <class Map>
 Text mapped(const Text& text, Map map) {
     Text out;
@@ -80,18 +74,18 @@ std::vector<Text> split_words_from_right(const Text& text, int64_t limit) {
     const std::string& bytes = text.bytes();
     std::vector<Text> out;
     const auto is_space_before = [&](size_t end) {
-        return is_python_space(decode_utf8(bytes, character_before(bytes, end)).code_point);
+        return is_python_space(decode_utf8(bytes, previous_character(bytes, end)).code_point);
     };
     size_t end = bytes.size();
     while (true) {
-        while (end > 0 && is_space_before(end)) end = character_before(bytes, end);
+        while (end > 0 && is_space_before(end)) end = previous_character(bytes, end);
         if (end == 0) break;
         if (limit >= 0 && static_cast<int64_t>(out.size()) >= limit) {
             out.push_back(stripped(text.slice(0, end), nullptr, true, false));
             break;
         }
         size_t begin = end;
-        while (begin > 0 && !is_space_before(begin)) begin = character_before(bytes, begin);
+        while (begin > 0 && !is_space_before(begin)) begin = previous_character(bytes, begin);
         out.push_back(text.slice(begin, end));
         end = begin;
     }
@@ -115,7 +109,7 @@ Text stripped(const Text& text, const std::string* characters, bool left, bool r
     size_t begin = 0;
     size_t end = bytes.size();
     while (left && begin < end && goes(begin)) begin += decode_utf8(bytes, begin).size;
-    while (right && end > begin && goes(character_before(bytes, end))) end = character_before(bytes, end);
+    while (right && end > begin && goes(previous_character(bytes, end))) end = previous_character(bytes, end);
     return text.slice(begin, std::max(begin, end));
 }
 

@@ -238,11 +238,6 @@ constexpr NamedFunction kMethods[] = {
 
 }  // namespace
 
-Function find_text_method(std::string_view name) {
-    for (const NamedFunction& entry : kMethods) {
-        if (entry.name == name) return entry.function;
-    }
-    return nullptr;
-}
+Function find_text_method(std::string_view name) { return find_in(kMethods, name); }
 
 }  // namespace takt::jinja
