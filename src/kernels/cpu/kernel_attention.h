@@ -2,6 +2,8 @@
 // The arithmetic of a query is a function of its own position and the cache alone: not of the rows beside it, nor of the split.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cpu/kernel_attention_tile.h"
 
 namespace takt::cpu {
@@ -168,15 +170,28 @@ struct NextTile {
         : job(goes_on(j, tile) || j.next == nullptr ? j : *j.next), place(job, begin(j, tile)) {}
 };
 
+/// Where the last of the queries' ranges ends: beyond it a tile on the diagonal has nothing for them.
+int highest(const TileQuery* queries, int count) {
+    int high = 0;
+    for (int i = 0; i < count; ++i) high = std::max(high, queries[i].high);
+    return high;
+}
+
 /// The queries over a tile's K, then over its V.
 template <class Reader, bool kFetch>
 void score_queries(TileQuery* queries, int count, const TileKeys& keys, int dims) {
-    in_batches(count, [&](auto batch, int i) { score_tile<decltype(batch)::value, Reader, kFetch>(queries + i, keys, dims); });
+    in_batches(count, [&](auto batch, int i) {
+        constexpr int n = decltype(batch)::value;
+        TileKeys seen = keys;
+        if (!kFetch) seen.num_panels = std::min(keys.num_panels, (highest(queries + i, n) + kPanelPositions - 1) / kPanelPositions);
+        score_tile<n, Reader, kFetch>(queries + i, seen, dims);
+    });
 }
 template <class Reader, bool kFetch>
 void weigh_queries(const TileQuery* queries, int count, const TileValues& values, int dims, int low, int high) {
     in_batches(count, [&](auto batch, int i) {
-        weigh_tile<decltype(batch)::value, Reader, kFetch>(queries + i, values, dims, low, high);
+        constexpr int n = decltype(batch)::value;
+        weigh_tile<n, Reader, kFetch>(queries + i, values, dims, low, kFetch ? high : std::min(high, highest(queries + i, n)));
     });
 }
 

@@ -12,13 +12,14 @@
 namespace takt::cpu {
 namespace {
 
-/// Prefill rows that share the loading of K and V; all their queries' states stay in the L2 cache.
-constexpr int32_t kMostRowsPerJob = 16;
+/// Prefill rows that share the loading of K and V, of short and of long segments; all their queries' states stay in the L2 cache.
+constexpr int32_t kFewRowsPerJob = 16;
+constexpr int32_t kMostRowsPerJob = 32;
 /// Fewer items a thread than this do not balance: three KV heads on two threads take as long as four.
 constexpr int32_t kItemsPerThread = 8;
 /// Room for so many items of cut rows at most: with more than that on the list the threads are balanced as it is.
 constexpr int64_t kMostCutItems = 1 << 16;
-int32_t rows_per_job(int32_t group) { return std::clamp(kMaxJobQueries / group, 1, kMostRowsPerJob); }
+int32_t rows_per_job(int32_t group, int32_t most) { return std::clamp(kMaxJobQueries / group, 1, most); }
 
 size_t partial_stride(const KvLayout& kv) { return static_cast<size_t>(kv.head_dim) + 16; }
 
@@ -169,7 +170,7 @@ void run_attention(TaskContext& context, const void* data) {
     const auto& p = *static_cast<const AttentionParams*>(data);
     const KernelTable& kernels = kernel_table(context.isa);
     const int group = p.num_heads / p.kv.num_kv_heads;
-    const size_t scratch_floats = attention_scratch_floats(rows_per_job(group) * group, p.kv.head_dim);
+    const size_t scratch_floats = attention_scratch_floats(rows_per_job(group, kMostRowsPerJob) * group, p.kv.head_dim);
     auto* scratch = static_cast<float*>(context.scratch(scratch_floats * sizeof(float)));
     const int32_t num_work = p.in.header->num_work;
     JobRunner runner(p, kernels, scratch);
@@ -208,20 +209,29 @@ Status plan_attention(const Device& device, const AttentionPlanParams& p) {
     StepHeader& header = *p.host.header;
     int32_t num_work = 0;
     int32_t num_partials = 0;   // results of a row's chunk, all heads of a KV head in one; as many as there may be items
-    const int32_t rows_a_job = rows_per_job(p.num_heads / p.kv.num_kv_heads);
     const int32_t num_heads = p.kv.num_kv_heads;
-    const auto tiles_of = [&](const SegmentInput& segment) { return (segment.num_rows + rows_a_job - 1) / rows_a_job; };
+    const int32_t wanted_items = kItemsPerThread * device.caps().num_threads;
+    const auto job_rows = [&](const SegmentInput& segment) {
+        const int32_t most = rows_per_job(p.num_heads / num_heads, kMostRowsPerJob);
+        if ((segment.num_rows + most - 1) / most * num_heads >= wanted_items) return most;
+        return rows_per_job(p.num_heads / num_heads, kFewRowsPerJob);
+    };
+    const auto tiles_of = [&](const SegmentInput& segment) {
+        const int32_t rows = job_rows(segment);
+        return (segment.num_rows + rows - 1) / rows;
+    };
     int64_t least_left = 0;     // items of the segments to come if none of them is cut
     for (int32_t s = 0; s < header.num_segments; ++s) least_left += int64_t{tiles_of(p.host.segments[s])} * num_heads;
     if (least_left > p.capacity.max_work) return {kStatusBadArgument, "the attention work list is full"};
     for (int32_t s = 0; s < header.num_segments; ++s) {
         const SegmentInput& segment = p.host.segments[s];
         const int32_t tiles = tiles_of(segment);
+        const int32_t rows_a_job = job_rows(segment);
         least_left -= int64_t{tiles} * num_heads;
         const int32_t most_chunks = (segment.position_begin + segment.num_rows + kChunkPositions - 1) / kChunkPositions;
         const int64_t most_items = int64_t{tiles} * most_chunks * num_heads;
         const int64_t most_partials = int64_t{segment.num_rows} * most_chunks * num_heads;
-        const bool few = segment.num_rows == 1 || tiles * num_heads < kItemsPerThread * device.caps().num_threads;
+        const bool few = segment.num_rows == 1 || tiles * num_heads < wanted_items;
         const int64_t room = p.capacity.max_work - least_left;
         const bool split = few && num_work + most_items <= room && num_partials + most_partials <= p.capacity.max_work;
         for (int32_t i = 0; i < num_heads * tiles; ++i) {
@@ -251,7 +261,7 @@ Status plan_attention(const Device& device, const AttentionPlanParams& p) {
 int32_t max_attention_work(const Device&, const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t max_context) {
     const int64_t chunks = (int64_t{max_context} + kChunkPositions - 1) / kChunkPositions;
     // A row is either a decode row with all its chunks or one of a prefill job. What is never cut must fit; cuts where there is room.
-    const int64_t whole = rows / rows_per_job(num_heads / kv.num_kv_heads) + segments + 1;
+    const int64_t whole = rows / rows_per_job(num_heads / kv.num_kv_heads, kFewRowsPerJob) + segments + 1;
     const int64_t cut = std::min<int64_t>(int64_t{std::min(rows, segments)} * chunks * kv.num_kv_heads, kMostCutItems);
     return static_cast<int32_t>(whole * kv.num_kv_heads + cut);
 }
