@@ -14,10 +14,11 @@ constexpr int32_t kAllUnits = std::numeric_limits<int32_t>::max();
 constexpr int32_t kWhole = 1 << 24;     // more units than any context has
 constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
 // Microseconds on an H200 at head dimension 128, for the division of a mixed step: a tile of a prefill item, an item's start and
-// end, those of a block's further ones, the combination of parts; a decode unit in one of two blocks of a multiprocessor, and at the
-// memory's rate; until a block has begun, until one that takes a multiprocessor over from a prefill item has.
-constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kNextItemUs = 6, kCombineUs = 4, kDecodeUnitUs = 2.0, kDecodeReadUs = 0.0076,
-                 kBeginUs = 6, kTakeOverUs = 12;
+// end, those of a block's further ones, those of one of several parts that a block has (25 to 38 in steps measured, what the parts leave
+// in memory and read again among it), the combination of parts that run together; a decode unit in one of two blocks of a
+// multiprocessor, and at the memory's rate; until a block has begun, until one that takes a multiprocessor over from a prefill item has.
+constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kNextItemUs = 6, kPartUs = 32, kCombineUs = 4, kDecodeUnitUs = 2.0,
+                 kDecodeReadUs = 0.0076, kBeginUs = 6, kTakeOverUs = 12;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -213,7 +214,7 @@ struct Planner {
             for (int32_t i = 0; i < p.kv.num_kv_heads * n; ++i, ++item) {
                 const int32_t turn = item / num_sms, at = item % num_sms;
                 double& load = loads[static_cast<size_t>(turn % 2 == 0 ? at : num_sms - 1 - at)];
-                load += ceil_div(units, n) * kPrefillTileUs * scale + kNextItemUs;
+                load += ceil_div(units, n) * kPrefillTileUs * scale + (n > 1 ? kPartUs : kNextItemUs);
                 most = std::max(most, load);
             }
         });
