@@ -104,7 +104,7 @@ boost::json::object run_truth(const BenchOptions& options) {
     set.push_back("scheduler.max_running=64");
     Host host(set);
     int steps = 0, near_ties = 0, flips = 0, bad_flips = 0, compared = 0, equal = 0, first_difference_margin_bad = 0;
-    double largest_logprob = 0;
+    double largest_logprob = 0, largest_margin_left = 0;
     std::string error;
     for (const TruthRow& row : read_truth(options.truth)) {
         if (row.prompt.size() + row.greedy.size() > 2000) continue;
@@ -130,7 +130,9 @@ boost::json::object run_truth(const BenchOptions& options) {
         while (same < length && free[same] == row.greedy[same]) ++same;
         ++compared;
         equal += same == row.greedy.size() ? 1 : 0;
-        if (same < length && row.margins[same] >= kNearTie) ++first_difference_margin_bad;
+        if (same == length) continue;
+        first_difference_margin_bad += row.margins[same] >= kNearTie ? 1 : 0;
+        largest_margin_left = std::max(largest_margin_left, row.margins[same]);
     }
     boost::json::object out;
     // Weights that nobody trained meet many more near ties than real ones do.
@@ -144,6 +146,7 @@ boost::json::object run_truth(const BenchOptions& options) {
     out["free_running_prompts"] = compared;
     out["free_running_all_equal"] = equal;
     out["free_running_left_at_margin_over_0_1"] = first_difference_margin_bad;
+    out["free_running_largest_margin_left"] = largest_margin_left;
     if (!error.empty()) out["error"] = error;
     const bool is_rare = flips * 100 <= steps || flips * 2 <= near_ties;
     const bool passed = steps > 0 && bad_flips == 0 && is_rare && first_difference_margin_bad == 0 && error.empty();
