@@ -231,7 +231,7 @@ std::unique_ptr<LoadedModel> plan_model(const Config& config, const Clock& clock
         if (!file) throw load_error(errc::bad_request, file.error());
         m->file = std::move(file).value();
     } else if (config.device.kind != "sim") {
-        throw config_error("model.path: empty, but only device.kind = \"sim\" runs without a model file");
+        throw config_error("model.path: empty, a .gguf file or a Hugging Face folder expected; only device.kind = \"sim\" runs without");
     }
     m->max_context = context_of(config, *m);
     m->device = open_device(config, clock, log);

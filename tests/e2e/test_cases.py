@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import pytest
+import websockets
 
 from conftest import PROGRAM, ROOT, Server
 from frames import connect, finish, receive, send, text
@@ -198,3 +199,28 @@ def test_a_request_of_a_heavier_class_does_not_wait_for_full_slots(tmp_path):
     assert sorted(ends[name]["timings"]["preemptions"] for name in "pq") == [0, 1]
     assert all(ends[name]["usage"]["completion_tokens"] == 1200 for name in "pq")
     assert server.stop() == 0
+
+
+def test_a_lost_device_ends_its_requests_with_that_code_and_the_program_with_1():
+    """One step in fifty thousand fails under sim.faults; `device.on_lost` is "exit": whoever supervises the program starts it anew."""
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=0", "--set", "sim.faults=true", "--set", "server.drain_seconds=5")
+
+    async def body():
+        async with connect(server, max_queue=None) as stream:
+            for _ in range(200):
+                await send(stream, type="generate", id="n", prompt="x", max_tokens=8000, ignore_eos=True)
+                end = (await finish(stream, "n"))[-1]
+                if end["type"] == "error":
+                    break
+            assert end["code"] == "device_lost" and end["message"], end
+            # Until the program has ended, new requests are told the same, and nobody takes it for ready.
+            await send(stream, type="generate", id="m", prompt="x", max_tokens=1)
+            try:
+                assert (await finish(stream, "m"))[-1]["code"] in ("device_lost", "draining")
+                await stream.wait_closed()
+            except websockets.ConnectionClosed:
+                pass
+            return stream.close_code
+    assert run(body()) == 1001
+    assert server.process.wait(20) == 1
+    assert any("the device is lost" in line for line in server.log)

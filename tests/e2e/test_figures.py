@@ -1,0 +1,69 @@
+"""Tables of docs/benchmarks.md say what the result files that they name hold, to a unit of their last digit."""
+import json
+import re
+
+import pytest
+
+from conftest import ROOT
+
+TEXT = (ROOT / "docs/benchmarks.md").read_text()
+RESULTS = ROOT / "bench/results"
+
+
+def row(beginning, table=0):
+    """The cells of the line that begins so; `table`: the how-many-th of them."""
+    found = [line for line in TEXT.splitlines() if line.startswith("| " + beginning)]
+    assert len(found) > table, beginning
+    return [cell.strip() for cell in found[table].split("|")[1:-1]]
+
+
+def check(text, *values):
+    """The first numbers of a text are these."""
+    numbers = re.findall(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?", text)
+    assert len(numbers) >= len(values), (text, values)
+    for number, value in zip(numbers, values):
+        digits = len(number.partition(".")[2])
+        assert abs(float(number.replace(",", "")) - value) <= 10.0 ** -digits, (text, number, value)
+
+
+def load(name):
+    return json.loads((RESULTS / name).read_text())
+
+
+@pytest.mark.parametrize("label, model", [
+    ("SmolLM2 Q4_1", "SmolLM2-135M-Instruct.Q4_1.gguf"), ("Q8_0", "SmolLM2-135M.Q8_0.gguf"), ("Q4_0", "SmolLM2-135M.Q4_0.gguf"),
+    ("Q4_K_M", "SmolLM2-135M.Q4_K_M.gguf"), ("width 2,048, Q4_K", "wide.Q4_K.gguf"), ("width 2,048, Q6_K", "wide.Q6_K.gguf")])
+def test_every_format_beside_its_rival(label, model):
+    table = {entry["case"]: entry for entry in load("cpu/formats.json")["table"] if entry["model"] == model}
+    cases = ["decode", "decode-1024", "prefill-128", "prefill-512", "prefill-2048", "batch-4", "batch-8", "batch-16"]
+    for cell, case in zip(row(label)[1:], cases, strict=True):
+        check(cell, table[case]["takt"], table[case]["ratio"])
+
+
+def test_one_thread_and_avx2_alone():
+    for label, name, cases in (("one thread, decode", "cpu/one_thread.json", ["decode", "prefill-512"]),
+                               ("AVX2 alone", "cpu/avx2.json", ["prefill-128", "prefill-512", "prefill-2048"])):
+        table = {entry["case"]: entry for entry in load(name)["table"]}
+        check(row(label)[1], *(table[case]["takt"] for case in cases))
+
+
+def test_the_doors():
+    doors = load("doors/cpu_2026-11-30.json")
+    one, many = doors["latency"]["one_stream"], doors["latency"]["streams_64"]
+    check(row("a step's end on the device")[1], one["first_p50_us"], one["first_p99_us"])
+    check(row("64 streams in one step")[1], many["first_p50_us"], many["last_p50_us"])
+    check(row("`/health/live` while")[1], doors["health"]["p99_ms"])
+    check(row("10,000 idle sockets")[1], doors["idle"]["kib_each"], doors["idle"]["stream_beside"]["p99_ms"])
+    check(row("256k characters")[1], max(doors["tokenise"][name]["max_ms"] for name in ("submitted", "tokenize")))
+    check(row("16 streams of the real model")[1], doors["engine"]["median_ratio"])
+    check(row("63 readers")[1], doors["stalled"]["median_of_ratios"])
+    rate, frames = re.findall(r"\d[\d,]*", row("1,000 streams as fast")[1])
+    assert abs(int(rate.replace(",", "")) - doors["streams"]["median"]["tokens_per_s"]) <= 1000
+    assert abs(int(frames.replace(",", "")) - doors["streams"]["median"]["frames_per_s"]) <= 100
+
+
+def test_one_h200():
+    batches = load("h200/engine_2026-11-30_second.json")["decode_7b"]["batches"]
+    check(row("decode step, batch 1; 8; 64; 256")[1], *(batch["period_ms_median"] for batch in batches))
+    check(row("of it between two steps")[1], min(b["gap_us_median"] for b in batches), max(b["gap_us_median"] for b in batches),
+          max(b["gap_us_p99"] for b in batches))
