@@ -39,6 +39,9 @@ browser_packages() {
     if [ -r /etc/os-release ] && (. /etc/os-release && [ "${ID:-}" = debian ]); then printf '%s\n' chromium; fi
 }
 
+# What scripts/neon needs: a cross compiler for 64-bit ARM, and what runs its programs.
+neon_packages() { printf '%s\n' g++-aarch64-linux-gnu qemu-user; }
+
 # Prints those of its arguments that dpkg does not know as installed.
 missing_packages() {
     local package

@@ -47,7 +47,7 @@ struct DeviceSection {
     std::string placement = "auto";        ///< auto, apart, free
     bool deterministic = false;
     std::string activations = "auto";      ///< auto, int16, int8, bf16, float32
-    std::string isa = "auto";              ///< auto, avx512, avx2, portable: instructions of the CPU device
+    std::string isa = "auto";              ///< auto, avx512, avx2, neon, portable: instructions of the CPU device
     std::string on_lost = "exit";          ///< exit, restart
 };
 

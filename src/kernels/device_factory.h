@@ -10,7 +10,7 @@
 namespace takt {
 
 enum class CpuArithmetic : uint8_t { int16, int8, bf16, float32 };   ///< device.activations
-enum class CpuIsa : uint8_t { automatic, portable, avx2, avx512 };
+enum class CpuIsa : uint8_t { automatic, portable, neon, avx2, avx512 };
 
 struct CpuDeviceOptions {
     int32_t num_threads = 0;                  ///< 0: all cores

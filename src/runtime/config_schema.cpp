@@ -27,7 +27,7 @@ void add_model_and_device(Config& c, std::vector<ConfigKey>& keys) {
     keys.push_back({"device", "deterministic", &c.device.deterministic, {}, {}, {}, {}});
     keys.push_back({"device", "activations", &c.device.activations, {}, {},
                     {"auto", "int16", "int8", "bf16", "float32"}, {}});
-    keys.push_back({"device", "isa", &c.device.isa, {}, {}, {"auto", "avx512", "avx2", "portable"}, {}});
+    keys.push_back({"device", "isa", &c.device.isa, {}, {}, {"auto", "avx512", "avx2", "neon", "portable"}, {}});
     keys.push_back({"device", "on_lost", &c.device.on_lost, {}, {}, {"exit", "restart"}, {"restart"}});
     keys.push_back({"kv", "block_tokens", &c.kv.block_tokens, 8, 64, {}, {}});
     keys.push_back({"kv", "dtype", &c.kv.dtype, {}, {}, {"auto", "f32", "f16", "bf16", "int8", "fp8"}, {"int8", "fp8"}});

@@ -36,6 +36,7 @@ CpuArithmetic arithmetic_of(const std::string& activations) {
 CpuIsa isa_of(const std::string& isa) {
     if (isa == "avx512") return CpuIsa::avx512;
     if (isa == "avx2") return CpuIsa::avx2;
+    if (isa == "neon") return CpuIsa::neon;
     if (isa == "portable") return CpuIsa::portable;
     return CpuIsa::automatic;
 }

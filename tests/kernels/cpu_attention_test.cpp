@@ -16,7 +16,7 @@ using namespace takt::cpu;
 
 std::vector<const KernelTable*> paths() {
     std::vector<const KernelTable*> all{&portable_kernels()};
-    for (CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
+    for (CpuIsa isa : {CpuIsa::neon, CpuIsa::avx2, CpuIsa::avx512}) {
         if (choose_isa(isa) == isa) all.push_back(&kernel_table(isa));
     }
     return all;

@@ -36,7 +36,7 @@ std::unique_ptr<CpuDevice> make_device(CpuArithmetic arithmetic = CpuArithmetic:
 
 std::vector<CpuIsa> paths() {
     std::vector<CpuIsa> out = {CpuIsa::portable};
-    for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
+    for (const CpuIsa isa : {CpuIsa::neon, CpuIsa::avx2, CpuIsa::avx512}) {
         if (choose_isa(isa) == isa) out.push_back(isa);
     }
     return out;

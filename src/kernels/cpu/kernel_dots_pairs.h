@@ -7,6 +7,8 @@
 namespace takt::cpu {
 namespace {
 
+constexpr bool kSignedBytes = false;
+
 /// Sums of one strip of 16 output rows with kRows rows of activations.
 template <int kRows>
 struct BlockSums {

@@ -1,5 +1,6 @@
 // Exact integer products of one block by dot instructions of four bytes: the 16 bits of an activation as two planes of int8, each
-// multiplied by the weights' unsigned bytes. Half the unpacking of the int16 form, none for 8-bit weights. For paths that have them.
+// multiplied by the weights' bytes. Those are unsigned, or below 128, or (kSignedBytes) 8-bit ones less 128. Half the unpacking of
+// the int16 form, none for 8-bit weights. For paths that have such instructions.
 #pragma once
 
 #include "kernels/cpu/kernel_math.h"
@@ -44,7 +45,7 @@ TAKT_LANES void dot_columns(Ints w, const QuantBlock* const* x, int column, Bloc
 
 template <bool kHigh, int kRows>
 TAKT_LANES void dot_bytes(const uint8_t* planes, const QuantBlock* const* x, BlockSums<kRows>& sums) {
-    repeat<8>([&](auto v) TAKT_INLINE { dot_columns<kHigh>(load_ints(planes + v * 64), x, v * 4, sums); });
+    repeat<8>([&](auto v) TAKT_INLINE { dot_columns<kHigh>(load_bytes(planes + v * 64), x, v * 4, sums); });
 }
 
 /// Columns 4q to 4q + 3 of a block of several planes. `block` is its begin.

@@ -39,7 +39,7 @@ TAKT_LANES void block_scales(const uint8_t* header, const uint8_t* block, int st
 template <DType kType, int kRows, int h, bool kHigh>
 TAKT_LANES void block_sums(const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* out) {
     constexpr bool is_half = kFormat<kType>.sub_columns == 16;
-    constexpr int offset = kFormat<kType>.offset;
+    constexpr int offset = kFormat<kType>.bytes && kSignedBytes ? 0 : kFormat<kType>.offset;   // else subtracted when loaded
     BlockSums<kRows> sums;
     repeat<kRows>([&](auto r) TAKT_INLINE {
         static_assert((offset & (offset - 1)) == 0);

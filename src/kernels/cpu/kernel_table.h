@@ -102,6 +102,9 @@ struct KernelTable {
 /// The table of a path that this build has and this CPU runs.
 const KernelTable& kernel_table(CpuIsa isa);
 const KernelTable& portable_kernels();
+#ifdef TAKT_HAVE_NEON_ISA
+const KernelTable& neon_kernels();
+#endif
 #ifdef TAKT_HAVE_X86_ISA
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();

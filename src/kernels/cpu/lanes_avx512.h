@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kStripsPerPass = 2;   // strips of 16 output rows that a product keeps in registers at once
 constexpr int kMaxTileRows = 6;     // 12 integer and 12 float accumulators, 2 weights, constants
+constexpr bool kSignedBytes = false;
 
 // Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
 constexpr int kQueriesPerPass = 4;
@@ -102,6 +103,8 @@ TAKT_LANES void load_nibbles(const void* p, Lanes& low, Lanes& high) {
 }
 
 TAKT_LANES Ints load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+/// Weights of 8 bits.
+TAKT_LANES Ints load_bytes(const void* p) { return load_ints(p); }
 TAKT_LANES Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 TAKT_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 TAKT_LANES Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }

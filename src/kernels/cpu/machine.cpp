@@ -1,8 +1,12 @@
-// Reads /proc/meminfo and the control group (version 2, then 1); CPUID through the compiler's builtins.
+// Reads /proc/meminfo and the control group (version 2, then 1); CPUID through the compiler's builtins, ARM's flags from the loader.
 #include "kernels/cpu/machine.h"
 
 #include <sched.h>
 #include <unistd.h>
+#ifdef TAKT_HAVE_NEON_ISA
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <algorithm>
 #include <fstream>
@@ -59,6 +63,9 @@ CpuIsa best_isa() {
     if (avx2 && avx512) return CpuIsa::avx512;
     if (avx2) return CpuIsa::avx2;
 #endif
+#ifdef TAKT_HAVE_NEON_ISA
+    if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) return CpuIsa::neon;
+#endif
     return CpuIsa::portable;
 }
 
@@ -78,6 +85,7 @@ int32_t num_cores() {
 CpuIsa choose_isa(CpuIsa wanted) {
     const CpuIsa best = best_isa();
     if (wanted == CpuIsa::automatic) return best;
+    if (wanted == CpuIsa::neon && best != CpuIsa::neon) return CpuIsa::portable;   // of another kind of machine
     return static_cast<int>(wanted) < static_cast<int>(best) ? wanted : best;
 }
 
@@ -85,6 +93,7 @@ const char* isa_name(CpuIsa isa) {
     switch (isa) {
         case CpuIsa::avx512: return "avx512";
         case CpuIsa::avx2: return "avx2";
+        case CpuIsa::neon: return "neon";
         default: return "portable";
     }
 }

@@ -6,6 +6,9 @@
 namespace takt::cpu {
 
 const KernelTable& kernel_table(CpuIsa isa) {
+#ifdef TAKT_HAVE_NEON_ISA
+    if (isa == CpuIsa::neon) return neon_kernels();
+#endif
 #ifdef TAKT_HAVE_X86_ISA
     if (isa == CpuIsa::avx512) return avx512_kernels();
     if (isa == CpuIsa::avx2) return avx2_kernels();
