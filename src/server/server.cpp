@@ -137,8 +137,28 @@ asio::awaitable<void> Server::Impl::accept_loop() {
     }
 }
 
-// Over the limits: a short answer without reading anything.
+namespace {
+
+// One read that takes a second at most.
+asio::awaitable<void> read_within_a_second(tcp::socket& socket) {
+    std::string rest(1024, '\0');
+    asio::steady_timer limit(socket.get_executor(), std::chrono::seconds(1));
+    const auto is_over = std::make_shared<bool>(false);   // a limit that has passed already is not reached by the cancel below
+    limit.async_wait([&socket, is_over](const boost::system::error_code& ec) {
+        boost::system::error_code ignored;
+        if (!ec && !*is_over) socket.cancel(ignored);
+    });
+    auto read = co_await socket.async_read_some(asio::buffer(rest), asio::as_tuple(asio::use_awaitable));
+    static_cast<void>(read);
+    *is_over = true;
+    limit.cancel();
+}
+
+}  // namespace
+
+// Over the limits: a short answer to whatever came first. Before that a client may take the answer for a connection that broke.
 asio::awaitable<void> Server::Impl::refuse(tcp::socket socket, int status, std::string message) {
+    co_await read_within_a_second(socket);
     const HttpReply reply = error_reply(status, "queue_full", message);
     std::string bytes = "HTTP/1.1 " + std::to_string(status) + ' ';
     bytes += status_text(status);
@@ -148,15 +168,7 @@ asio::awaitable<void> Server::Impl::refuse(tcp::socket socket, int status, std::
     static_cast<void>(written);
     boost::system::error_code ignored;
     socket.shutdown(tcp::socket::shutdown_send, ignored);
-    std::string rest(1024, '\0');
-    asio::steady_timer limit(state.io, std::chrono::seconds(1));
-    limit.async_wait([&socket](const boost::system::error_code& ec) {
-        boost::system::error_code closed;
-        if (!ec) socket.close(closed);
-    });
-    auto read = co_await socket.async_read_some(asio::buffer(rest), asio::as_tuple(asio::use_awaitable));
-    static_cast<void>(read);
-    limit.cancel();
+    co_await read_within_a_second(socket);
 }
 
 asio::awaitable<void> Server::Impl::serve(tcp::socket socket, asio::ip::address address) {

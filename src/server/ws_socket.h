@@ -17,8 +17,8 @@ struct WsMessage {
     std::string data;
 };
 
-/// Close codes of RFC 6455 that takt sends by itself.
-enum class CloseCode : std::uint16_t { normal = 1000, going_away = 1001, policy = 1008, try_later = 1013 };
+/// The close code of RFC 6455 that sessions send; the library below them sends 1002, 1007, 1009 and the answer to a peer's close.
+enum class CloseCode : std::uint16_t { going_away = 1001 };
 
 class WsSocket {
 public:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import websockets
 
 from conftest import HANG, ROOT, SIM, Server
 
@@ -120,6 +121,38 @@ def test_a_draining_server_ends_the_iterator_of_the_client_quietly():
         server.process.send_signal(signal.SIGTERM)
         assert list(connection) == []          # 1001 ends it; any other code would raise
     assert server.process.wait(HANG) == 0
+
+
+def test_a_client_that_may_reconnect_is_back_after_a_restart():
+    """The close code is one of those that the client comes back from, and what it asks meanwhile is answered by the next server."""
+    server = Server(*SIM)
+    servers, codes = [server], []
+
+    def restart(event):
+        codes.append(event.close_code)
+        if len(servers) == 1:
+            assert server.process.wait(HANG) == 0
+            servers.append(Server(*SIM, "--set", f"server.port={server.port}"))
+            connection.response.create(model="sim", input="two", max_output_tokens=4)
+    client = openai.OpenAI(base_url=server.http + "/v1", api_key="none")
+    with client.responses.connect(on_reconnecting=restart) as connection:
+        connection.response.create(model="sim", input="one", max_output_tokens=4)
+        assert until_end(connection)
+        server.process.send_signal(signal.SIGTERM)
+        assert until_end(connection)[-1].response.output_text
+    assert codes == [1001] and servers[1].stop() == 0
+
+
+def test_what_is_over_a_limit_is_refused_before_the_upgrade_and_no_open_socket_is_closed_for_it():
+    server = Server(*SIM, "--set", "server.max_connections=1")
+    client = openai.OpenAI(base_url=server.http + "/v1", api_key="none")
+    with client.responses.connect() as connection:
+        with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
+            client.responses.connect().enter()
+        assert refused.value.response.status_code == 503 and refused.value.response.headers["Retry-After"]
+        connection.response.create(model="sim", input="one", max_output_tokens=4)
+        assert until_end(connection)[-1].response.output_text
+    assert server.stop() == 0
 
 
 def test_the_client_retries_what_may_be_tried_again_and_nothing_else():

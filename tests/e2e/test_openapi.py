@@ -18,8 +18,7 @@ def test_every_answer_is_one_that_the_file_allows(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", "run", str(ROOT / "docs/openapi.yaml"), "--url", server.http,
          "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
-         "--max-examples", os.environ.get("TAKT_OPENAPI_EXAMPLES", "60"), "--generation-deterministic", "--request-timeout", "60",
-         "--suppress-health-check", "too_slow"],
+         "--max-examples", os.environ.get("TAKT_OPENAPI_EXAMPLES", "60"), "--generation-deterministic", "--request-timeout", "60"],
         cwd=tmp_path, capture_output=True, text=True, timeout=1500)
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
     server.wait_for("takt_requests_running", 0, 20)
