@@ -100,7 +100,8 @@ def measure(options, rows, state):
                 point = insert(options, servers[0 if kind == "budget" else number], streams, prompt, itl_ms)
                 row = {"repeat": repeat, "streams": streams, "prompt": prompt, "policy": policy, "plain_ms": plain[streams],
                        "seconds": time.monotonic() - from_s, "ttft_ms": point["ttft_ms"]["p50"], "gaps_ms": point["gaps_ms"],
-                       "before_ms": point["plain_itl_ms"]["p50"], "outlived": point["outlived"]}
+                       "before_ms": point["plain_itl_ms"]["p50"], "before_p99_ms": point["plain_itl_ms"]["p99"],
+                       "outlived": point["outlived"]}
                 rows.append(row)
                 state.write(json.dumps(row) + "\n")
                 state.flush()
@@ -121,7 +122,9 @@ def cell(rows, unsplit_ms, factors):
     plain = statistics.median(row["plain_ms"] for row in rows)
     ttft = statistics.median(row["ttft_ms"] for row in rows)
     before = statistics.median(row["before_ms"] for row in rows)
-    out = {"repeats": len(rows), "gaps": len(gaps), "before_ms": before,
+    # What the machine does to a step that holds no slice, in the same run: no slice can be steadier than that.
+    jitter = statistics.median(row.get("before_p99_ms", row["before_ms"]) / row["before_ms"] for row in rows)
+    out = {"repeats": len(rows), "gaps": len(gaps), "before_ms": before, "before_p99_over_p50": jitter,
            "gap_p50_ms": quantile(gaps, .5), "gap_p95_ms": quantile(gaps, .95), "gap_p99_ms": quantile(gaps, .99),
            "gap_max_ms": max(gaps), "ttft_ms": ttft, "ttft_over_unsplit": ttft / unsplit_ms,
            "plain_step_ms": plain, "late": {}}

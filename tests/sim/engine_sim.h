@@ -66,6 +66,8 @@ public:
     /// Beside the checks: called after every step was planned, and after it was applied.
     std::function<void(const StepPlan&)> on_plan;
     std::function<void(const StepPlan&, const StepOutcome&)> on_applied;
+    /// Proof that the readers' checks can fail: a chunk as they are told it; false: it is lost on its way.
+    std::function<bool(RequestId, Chunk&)> tell_chunk;
 
 private:
     void build();

@@ -164,6 +164,25 @@ TEST_CASE("11: a slot that holds another text than the request's own") {
     CHECK(names(told([](StepPlan&) { return true; }, true, 0, 1), 11));
 }
 
+TEST_CASE("12: a stream that loses, repeats or renumbers what it had") {
+    // What readers are told of the second client's chunks; the engine's own are sound, or the last case would fail too.
+    const auto read = [](const std::function<bool(Chunk&)>& tell) {
+        const SimCase spec = mixture();
+        EngineSim sim(spec);
+        sim.tell_chunk = [&](RequestId id, Chunk& chunk) { return id != 2 || tell(chunk); };
+        return sim.run().wrong;
+    };
+    const auto is_broken = [](const std::string& wrong) { return wrong.find("invariant 12") != std::string::npos; };
+    int64_t last = -1;
+    CHECK(read([&](Chunk& chunk) { last = chunk.index; return true; }) == "");
+    REQUIRE(last > 10);
+    CHECK(is_broken(read([](Chunk& chunk) { return chunk.index != 10; })));
+    CHECK(read([&](Chunk& chunk) { return chunk.index != last; }).find("tokens, 59 were read") != std::string::npos);
+    CHECK(is_broken(read([](Chunk& chunk) { chunk.index += chunk.index >= 10 ? 1 : 0; return true; })));
+    CHECK(is_broken(read([](Chunk& chunk) { chunk.index -= chunk.index == 10 ? 1 : 0; return true; })));
+    CHECK(is_broken(read([](Chunk& chunk) { if (chunk.index == 10) chunk.tokens.push_back(chunk.tokens.back()); return true; })));
+}
+
 TEST_CASE("13: blocks that nobody is known to hold") {
     CHECK(names(told([](StepPlan& plan) {
         std::erase(plan.admitted, RequestId{2});

@@ -121,7 +121,8 @@ void SimReader::read_turn() {
     sim_.at(sim_.now_ns() + client_.read_period_ns, [this] { read_turn(); });
 }
 
-void SimReader::take_chunk(const Chunk& chunk) {
+void SimReader::take_chunk(Chunk chunk) {
+    if (sim_.tell_chunk && !sim_.tell_chunk(id_, chunk)) return;
     ++num_chunks_;
     if (num_ends_ > 0) fail("a chunk behind the end");
     if (chunk.index != static_cast<int64_t>(tokens_.size())) fail("invariant 12: a chunk's index does not follow the one before");

@@ -55,7 +55,7 @@ public:
 private:
     void read_next();
     void read_turn();
-    void take_chunk(const Chunk& chunk);
+    void take_chunk(Chunk chunk);
     void take_end(error_code error);
     void cancel();
     void leave();
