@@ -22,7 +22,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LENGTHS = {"chat_template": 200, "chat_user": 200, "client_frame": 512, "config": 512, "gguf": 2048, "http_route": 512,
+LENGTHS = {"chat_template": 200, "chat_user": 200, "client_frame": 512, "config": 512, "connection": 2048, "gguf": 2048, "http_route": 512,
            "model_folder": 1024, "response_body": 512, "tokenizer_json": 512}
 PIECE_SECONDS = 60
 
