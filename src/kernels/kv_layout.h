@@ -1,8 +1,8 @@
 // KvLayout: the only source of sizes and strides of the paged KV cache, for every device.
-// Per layer one buffer [block][K=0, V=1][kv_head][block_tokens][head_dim]; quantised types have a float16 scale sidecar
-// [block][K, V][kv_head][block_tokens]. The CPU device orders the same bytes of a layer in its own way (kernels/cpu/kv_place.h).
-// A block id spans all layers. Block 0 is the dummy block: padding rows write there, padded block tables point there, and no request
-// ever owns it.
+// Per layer one buffer [block][K=0, V=1][kv_head][block_tokens][head_dim]; quantised types have float32 scales [block_tokens] behind the
+// elements of each head's K and V in a block, so that a block stays one piece. The CPU device orders the same bytes of a layer in its
+// own way (kernels/cpu/kv_place.h). A block id spans all layers. Block 0 is the dummy block: padding rows write there, padded block tables
+// point there, and no request ever owns it.
 #pragma once
 
 #include <cstddef>
@@ -24,18 +24,16 @@ struct KvLayout {
 
     [[nodiscard]] bool has_scales() const { return type == DType::i8 || type == DType::fp8_e4m3; }
     [[nodiscard]] size_t token_stride() const { return dtype_bytes(type, static_cast<size_t>(head_dim)); }    // bytes
-    [[nodiscard]] size_t head_stride() const { return token_stride() * static_cast<size_t>(block_tokens); }
+    /// Where the scales of a head's K or V in a block begin, in bytes: behind its elements.
+    [[nodiscard]] size_t scales_begin() const { return token_stride() * static_cast<size_t>(block_tokens); }
+    [[nodiscard]] size_t head_stride() const {
+        return scales_begin() + (has_scales() ? sizeof(float) * static_cast<size_t>(block_tokens) : 0);
+    }
     [[nodiscard]] size_t kv_stride() const { return head_stride() * static_cast<size_t>(num_kv_heads); }      // K to V
     [[nodiscard]] size_t block_stride() const { return 2 * kv_stride(); }
     [[nodiscard]] size_t layer_bytes() const { return block_stride() * static_cast<size_t>(num_blocks); }
-    [[nodiscard]] size_t scale_block_stride() const {                                                         // elements
-        return has_scales() ? 2 * static_cast<size_t>(num_kv_heads) * static_cast<size_t>(block_tokens) : 0;
-    }
-    [[nodiscard]] size_t scale_layer_bytes() const { return 2 * scale_block_stride() * static_cast<size_t>(num_blocks); }
     /// Bytes of one block over all layers, scales included: the unit of the memory plan.
-    [[nodiscard]] size_t block_bytes() const {
-        return (block_stride() + 2 * scale_block_stride()) * static_cast<size_t>(num_layers);
-    }
+    [[nodiscard]] size_t block_bytes() const { return block_stride() * static_cast<size_t>(num_layers); }
     /// Byte offset in a layer's buffer of (block, K or V, kv head, token in block); not on the CPU device.
     [[nodiscard]] size_t offset(int64_t block, int kv, int head, int token) const {
         return static_cast<size_t>(block) * block_stride() + static_cast<size_t>(kv) * kv_stride() +

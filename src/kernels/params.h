@@ -51,7 +51,6 @@ struct AttentionInputParams {
     int32_t num_heads = 0;
     KvLayout kv;
     void* kv_layer = nullptr;            // this layer's cache
-    void* kv_scales = nullptr;           // its scale sidecar or null
     void* q = nullptr;                   // out [rows][num_heads][head_dim] activation
 };
 
@@ -64,7 +63,6 @@ struct AttentionParams {
     int32_t num_heads = 0;
     KvLayout kv;
     const void* kv_layer = nullptr;
-    const void* kv_scales = nullptr;
     float scale = 1.0f;                  // on q.k
     float soft_cap = 0.0f;               // 0: off; scores = cap * tanh(scores / cap)
     int32_t window = 0;                  // 0: all; else positions (p - window, p]

@@ -23,7 +23,6 @@ struct StepBuffers {
     void* results = nullptr;                // pinned, two blocks
     size_t result_stride = 0;
     std::vector<void*> kv_layers;           // [num_layers]
-    std::vector<void*> kv_scales;           // [num_layers], null without scales
     KvLayout kv;
     int32_t max_rows = 0;
     int32_t max_samples = 0;

@@ -148,7 +148,6 @@ Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t
     in.num_heads = config_.num_heads;
     in.kv = buffers_.kv;
     in.kv_layer = buffers_.kv_layers[static_cast<size_t>(index)];
-    in.kv_scales = buffers_.kv_scales[static_cast<size_t>(index)];
     in.q = q_;
     if (Status s = device_.ops().attention_input(stream, in); !s) return s;
 
@@ -160,7 +159,6 @@ Status LlamaModel::enqueue_attention(Stream& stream, const Layer& layer, int32_t
     at.num_heads = config_.num_heads;
     at.kv = buffers_.kv;
     at.kv_layer = in.kv_layer;
-    at.kv_scales = in.kv_scales;
     at.scale = config_.attention_scale > 0 ? config_.attention_scale : 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
     at.window = window_of(index);
     at.soft_cap = config_.attention_soft_cap;

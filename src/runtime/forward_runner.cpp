@@ -96,11 +96,6 @@ Status ForwardRunner::allocate() {
         // The dummy block is read by padded rows: it must hold finite numbers.
         if (Status s = stream_->fill(data, 0, b.kv.block_stride()); !s) return s;
         b.kv_layers.push_back(data);
-        void* scales = nullptr;
-        if (b.kv.has_scales()) {
-            if (Status s = take(b.kv.scale_layer_bytes(), true, &scales); !s) return s;
-        }
-        b.kv_scales.push_back(scales);
     }
     const size_t slots = static_cast<size_t>(options_.max_running);
     const size_t vocab = static_cast<size_t>(model_.config().vocab);

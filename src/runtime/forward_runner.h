@@ -71,7 +71,7 @@ private:
     Model& model_;
     RunnerOptions options_;
     std::unique_ptr<Stream> stream_;
-    std::vector<Buffer> buffers_;            // KV layers, scales, slot tokens, counts
+    std::vector<Buffer> buffers_;            // KV layers, slot tokens, counts
     std::unique_ptr<Staging> staging_;
     std::unique_ptr<GraphCache> graphs_;
     std::vector<LaunchRows> launches_;       // reused

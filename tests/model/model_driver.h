@@ -109,7 +109,6 @@ private:
         for (int32_t layer = 0; layer < b.kv.num_layers && error.empty(); ++layer) {
             kv_.push_back(take(b.kv.layer_bytes(), MemoryKind::device));
             b.kv_layers.push_back(kv_.back().data());
-            b.kv_scales.push_back(nullptr);
         }
         b.max_rows = c.max_rows;
         b.max_samples = c.max_samples;

@@ -216,7 +216,12 @@ void attend_tile(const AttentionJob& j, int tile, const AttentionScratch& scratc
     } else {
         score_queries<FloatReader, false>(queries, num_seen, expand_keys(j, keys, scratch.keys), j.head_dim);
     }
-    for (int i = 0; i < num_seen; i += 16) soften(j, queries + i, num_seen - i < 16 ? num_seen - i : 16);
+    if (j.type == DType::i8) {
+        const TileScales scales(j, place, next.place, next.job);
+        for (int i = 0; i < num_seen; i += 16) soften<true>(j, &scales, queries + i, num_seen - i < 16 ? num_seen - i : 16);
+    } else {
+        for (int i = 0; i < num_seen; i += 16) soften<false>(j, nullptr, queries + i, num_seen - i < 16 ? num_seen - i : 16);
+    }
     if (few) {
         with_reader(j.type, [&](auto reader) { weigh_queries<decltype(reader), true>(queries, num_seen, values, j.head_dim, low, high); });
     } else {

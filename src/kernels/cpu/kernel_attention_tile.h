@@ -21,9 +21,15 @@ struct FloatReader {
     static constexpr int kBytes = 4;
     TAKT_LANES static Lanes read(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
 };
+/// Integers: their scale is that of a position, and meets its score or its weight.
+struct ByteReader {
+    static constexpr int kBytes = 1;
+    TAKT_LANES static Lanes read(const uint8_t* p) { return load_i8(p); }
+};
 template <class F>
 TAKT_LANES void with_reader(DType type, const F& body) {
     if (type == DType::f16) return body(HalfReader{});
+    if (type == DType::i8) return body(ByteReader{});
     if (type == DType::bf16) return body(BfloatReader{});
     body(FloatReader{});
 }
@@ -35,6 +41,7 @@ constexpr int kMostRuns = kTilePositions / 8;
 /// offset in both. Without a division a position: they cost as much as its products.
 struct TilePlace {
     size_t offset[kMostRuns];
+    size_t scales[kMostRuns];   // of int8: where the scales of a run lie
     int shift;      // positions of a run: 1 << shift
     int num_runs;   // up to the job's end
     TilePlace(const AttentionJob& j, int tile) : shift(j.block_tokens < kPanelPositions ? 3 : 4) {
@@ -44,7 +51,9 @@ struct TilePlace {
         const int32_t* block = j.table + tile / j.block_tokens;
         int token = tile % j.block_tokens;
         for (int r = 0; r < num_runs; ++r) {
-            offset[r] = static_cast<size_t>(*block) * j.block_stride + static_cast<size_t>(token) * j.token_stride;
+            const size_t begin = static_cast<size_t>(*block) * j.block_stride;
+            offset[r] = begin + static_cast<size_t>(token) * j.token_stride;
+            scales[r] = begin + static_cast<size_t>(j.block_tokens) * j.token_stride + static_cast<size_t>(token) * sizeof(float);
             token += run;
             if (token >= j.block_tokens) {
                 token = 0;
@@ -54,6 +63,23 @@ struct TilePlace {
     }
     /// Past the end the last run.
     [[nodiscard]] size_t at(int r) const { return offset[r < num_runs ? r : num_runs - 1]; }
+};
+
+/// The scales of a tile's int8 keys and values; those of positions behind the context are anything.
+struct TileScales {
+    float keys[kTilePositions] = {};
+    float values[kTilePositions] = {};
+    TileScales(const AttentionJob& j, const TilePlace& place, const TilePlace& next, const AttentionJob& next_job) {
+        const size_t bytes = sizeof(float) << place.shift;
+        for (int r = 0; r < place.num_runs; ++r) {
+            std::memcpy(keys + (r << place.shift), j.keys + place.scales[r], bytes);
+            std::memcpy(values + (r << place.shift), j.values + place.scales[r], bytes);
+        }
+        for (int r = 0; r < next.num_runs; ++r) {
+            prefetch(next_job.keys + next.scales[r]);
+            prefetch(next_job.values + next.scales[r]);
+        }
+    }
 };
 
 /// A query that sees part of the tile, [low, high) relative to it.
@@ -122,8 +148,18 @@ void score_tile(const TileQuery* queries, const TileKeys& keys, int dims) {
     for (; p < keys.num_panels; ++p) score_panels<kQueries, 1, Reader, kFetch>(queries, keys, p, dims);
 }
 
-/// Scores to weights, in place, for up to 16 queries; what a query's state has gathered is to be multiplied by its correction.
-void soften(const AttentionJob& j, TileQuery* queries, int count) {
+/// Weights of 16 positions times their values' scales; 0 outside [low, high), whatever lies there.
+TAKT_LANES Lanes scale_weights(Lanes weights, const float* scales, int low, int high) {
+    const int from = low > 0 ? low : 0, to = high < 16 ? high : 16;
+    if (from >= to) return zero();
+    const Lanes scaled = weights * load(scales);
+    return from > 0 || to < 16 ? select_range(scaled, zero(), from, to) : scaled;
+}
+
+/// Scores to weights, in place, for up to 16 queries; what a query's state has gathered is to be multiplied by its correction. Scores of
+/// int8 keys get their positions' scales here, weights those of the values that they multiply; sums are of the weights without.
+template <bool kScaled>
+void soften(const AttentionJob& j, const TileScales* scales, TileQuery* queries, int count) {
     const Lanes hidden = broadcast(-std::numeric_limits<float>::infinity());
     float shift[16] = {};   // of each query's maximum
     for (int i = 0; i < count; ++i) {
@@ -136,6 +172,7 @@ void soften(const AttentionJob& j, TileQuery* queries, int count) {
             Lanes s = hidden;
             if (from < to) {
                 s = load(q.scores + at) * broadcast(j.scale);
+                if constexpr (kScaled) s = s * load(scales->keys + at);
                 if (j.soft_cap > 0.0f) s = cap_lanes(s, j.soft_cap);
                 if (from > 0 || to < 16) s = select_range(s, hidden, from, to);
             }
@@ -153,10 +190,11 @@ void soften(const AttentionJob& j, TileQuery* queries, int count) {
         const Lanes largest = broadcast(*q.max);
         Lanes sum = zero();
         repeat<kTilePanels>([&](auto v) TAKT_INLINE {
-            float* at = q.scores + decltype(v)::value * 16;
-            const Lanes p = exp_lanes(load(at) - largest);
+            constexpr int at = decltype(v)::value * 16;
+            Lanes p = exp_lanes(load(q.scores + at) - largest);
             sum = sum + p;
-            store(at, p);
+            if constexpr (kScaled) p = scale_weights(p, scales->values + at, q.low - at, q.high - at);
+            store(q.scores + at, p);
         });
         q.correction = *q.sum == 0.0f ? 0.0f : shift[i];
         *q.sum = *q.sum * q.correction + reduce_add(sum);

@@ -180,6 +180,17 @@ void store_kv(const float* x, int n, DType type, void* out) {
     }
 }
 
+float quantise_kv(const float* x, int n, int8_t* out) {
+    float inverse = 0.0f;
+    const float scale = span_scale(x, n, 127, inverse);
+    const Lanes bound = broadcast(127.0f), low = broadcast(-127.0f);
+    for (int i = 0; i < n; i += 16) {
+        const Lanes v = inverse != 0.0f ? load(x + i) : zero();
+        store_i8(out + i, to_int(max(min(round_nearest(v * broadcast(inverse)), bound), low)));
+    }
+    return scale;
+}
+
 int64_t argmax(const float* x, int64_t n, bool* finite) {
     uint32_t bad = 0;
     Lanes best = broadcast(-std::numeric_limits<float>::infinity());

@@ -50,7 +50,7 @@ struct PackedGroup {
 /// A work item of attention: the query heads of one KV head for some rows of one sequence.
 struct AttentionJob {
     const uint8_t* keys = nullptr;       // of the head: [block][panel][dimension][16 positions], see kv_place.h
-    const uint8_t* values = nullptr;     // of the head: [block][position][dimension]
+    const uint8_t* values = nullptr;     // of the head: [block][position][dimension]; int8: behind a block's elements a scale a position
     size_t block_stride = 0, token_stride = 0;   // bytes; a position's share of K is as large as its V
     DType type = DType::f16;
     const int32_t* table = nullptr;      // block ids of the sequence
@@ -93,6 +93,9 @@ struct KernelTable {
     /// Folds `num_chunks` partial results (stride floats apart) into the head's output.
     void (*merge)(const float* partials, size_t stride, int num_chunks, int head_dim, float* out);
     void (*store_kv)(const float* x, int n, DType type, void* out);
+    /// One head's key or value to integers of at most 127, and their scale: 0 where all are zeros, NaN where one is not finite. `n` is a
+    /// multiple of 16.
+    float (*quantise_kv)(const float* x, int n, int8_t* out);
     /// Index of the largest (lowest index among equals), and whether all are finite.
     int64_t (*argmax)(const float* x, int64_t n, bool* finite);
     /// Sum of exp(x - max), in float64 over a fixed order.

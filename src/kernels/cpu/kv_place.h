@@ -1,6 +1,7 @@
 // Where K and V lie in a layer's cache on the CPU device: [kv_head][K, V][block][...], so that a head's K and its V are two streams where
 // blocks follow one another. Inside a block K lies in panels of 16 positions, each dimension by dimension: the scores of 16 positions
-// are one vector, and nothing is transposed when it is read. V lies position by position. Sizes are KvLayout's.
+// are one vector, and nothing is transposed when it is read. V lies position by position. Behind a block's int8 elements lie the float32
+// scales of its positions. Sizes are KvLayout's.
 #pragma once
 
 #include <cstddef>

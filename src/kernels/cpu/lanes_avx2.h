@@ -157,6 +157,11 @@ TAKT_LANES int32_t reduce_add(Ints x) {
 }
 /// The values must fit: the packing instruction saturates.
 TAKT_LANES __m256i pack_words(Ints x) { return _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8); }
+/// Integers in [-128, 127] as bytes.
+TAKT_LANES void store_i8(void* p, Ints x) {
+    const __m256i words = pack_words(x);
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
 TAKT_LANES void store_i16(void* p, Ints x) { _mm256_storeu_si256(static_cast<__m256i*>(p), pack_words(x)); }
 /// Swaps the middle two of every four lanes.
 TAKT_LANES Ints swap_middle(Ints x) { return {_mm256_shuffle_epi32(x.a, 0xd8), _mm256_shuffle_epi32(x.b, 0xd8)}; }

@@ -110,10 +110,12 @@ TAKT_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 TAKT_LANES Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
 TAKT_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 TAKT_LANES int32_t reduce_add(Ints a) { return _mm512_reduce_add_epi32(a.v); }
+/// Integers in [-128, 127] as bytes.
+TAKT_LANES void store_i8(void* p, Ints a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
 /// Splits 256 * high + low, both in [-128, 127]: low to p[0..16), high to p[32..48).
 TAKT_LANES void store_planes(uint8_t* p, Ints a) {
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+    store_i8(p, a);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 32), _mm512_cvtepi32_epi8(high));
 }
 /// The integers of a QuantBlock as this path multiplies them: two planes of bytes.

@@ -175,6 +175,8 @@ TAKT_LANES int8x16_t narrow(Ints a) {
     return vcombine_s8(vmovn_s16(vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1]))),
                        vmovn_s16(vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]))));
 }
+/// Integers in [-128, 127] as bytes.
+TAKT_LANES void store_i8(void* p, Ints a) { vst1q_s8(static_cast<int8_t*>(p), narrow(a)); }
 /// Splits 256 * high + low, both in [-128, 127]: low to p[0..16), high to p[32..48).
 TAKT_LANES void store_planes(int8_t* p, Ints a) {
     vst1q_s8(p, narrow(a));

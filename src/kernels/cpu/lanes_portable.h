@@ -137,6 +137,11 @@ TAKT_LANES int32_t reduce_add(Ints a) {
     for (int i = 0; i < 16; i++) sum += a.v[i];
     return sum;
 }
+/// Integers in [-128, 127] as bytes.
+TAKT_LANES void store_i8(void* p, Ints a) {
+    auto* out = static_cast<int8_t*>(p);
+    for (int i = 0; i < 16; i++) out[i] = static_cast<int8_t>(a.v[i]);
+}
 TAKT_LANES void store_i16(void* p, Ints a) {
     for (int i = 0; i < 16; i++) static_cast<int16_t*>(p)[i] = static_cast<int16_t>(a.v[i]);
 }

@@ -1,5 +1,8 @@
 // Operations of the CPU device around its linear layers: embedding, attention input, projections, MLP, logits. Each is one item
 // that all compute threads run; output groups are dealt to the threads as they come, so K is never split.
+#include <cmath>
+#include <cstring>
+
 #include "kernels/cpu/kv_place.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/rotation.h"
@@ -70,6 +73,42 @@ void run_embed(TaskContext& context, const void* data) {
 
 // ---- attention input
 
+/// One head's key or value as the cache holds it: elements at `out`, of int8 their scale too.
+void convert_kv(const KernelTable& kernels, const KvLayout& kv, const float* x, uint8_t* out, float* scale) {
+    if (kv.type == DType::i8) {
+        *scale = kernels.quantise_kv(x, kv.head_dim, reinterpret_cast<int8_t*>(out));
+    } else {
+        kernels.store_kv(x, kv.head_dim, kv.type, out);
+    }
+}
+
+/// The keys of all heads, then the values, of one row into its place in the cache.
+void write_kv(const AttentionInputParams& p, const KernelTable& kernels, int32_t slot, const float* kv_row) {
+    const int dims = p.kv.head_dim;
+    const int num_kv = p.kv.num_kv_heads;
+    const int64_t block = slot / p.kv.block_tokens;
+    const int token = slot % p.kv.block_tokens;
+    const size_t scale_at = p.kv.scales_begin() + static_cast<size_t>(token) * sizeof(float);
+    auto* layer = static_cast<uint8_t*>(p.kv_layer) + static_cast<size_t>(block) * p.kv.head_stride();
+    for (int h = 0; h < num_kv; ++h) {
+        uint8_t* keys = layer + key_begin(p.kv, h);
+        uint8_t* values = layer + value_begin(p.kv, h);
+        alignas(float) uint8_t key[kMaxHeadDim * sizeof(float)];
+        float scales[2];
+        convert_kv(kernels, p.kv, kv_row + h * dims, key, &scales[0]);
+        switch (dtype_bytes(p.kv.type, 1)) {
+            case 1: place_key(key, p.kv.block_tokens, dims, token, keys); break;
+            case 2: place_key(reinterpret_cast<const uint16_t*>(key), p.kv.block_tokens, dims, token, keys); break;
+            default: place_key(reinterpret_cast<const float*>(key), p.kv.block_tokens, dims, token, keys); break;
+        }
+        convert_kv(kernels, p.kv, kv_row + (num_kv + h) * dims, values + static_cast<size_t>(token) * p.kv.token_stride(), &scales[1]);
+        if (!p.kv.has_scales()) continue;
+        if (std::isnan(scales[0])) scales[1] = scales[0];   // a score that is not a number is masked by the softmax, a value is not
+        std::memcpy(keys + scale_at, &scales[0], sizeof(float));
+        std::memcpy(values + scale_at, &scales[1], sizeof(float));
+    }
+}
+
 /// One row of q, k, v after the product: bias, per-head norm, rotation; q out, K and V into the cache.
 void finish_row(const AttentionInputParams& p, const KernelTable& kernels, RotationCache& rotations, int64_t row, float* qkv) {
     const int dims = p.kv.head_dim;
@@ -89,23 +128,7 @@ void finish_row(const AttentionInputParams& p, const KernelTable& kernels, Rotat
         if (p.rope.style != RopeStyle::none) rotate(rotation, p.rope.style, head);
     }
     std::memcpy(static_cast<float*>(p.q) + row * p.num_heads * dims, qkv, static_cast<size_t>(p.num_heads * dims) * sizeof(float));
-    const int64_t block = in.kv_slot / p.kv.block_tokens;
-    const int token = in.kv_slot % p.kv.block_tokens;
-    auto* layer = static_cast<uint8_t*>(p.kv_layer);
-    for (int h = 0; h < num_kv; ++h) {
-        uint8_t* keys = layer + key_begin(p.kv, h) + static_cast<size_t>(block) * p.kv.head_stride();
-        uint8_t* values = layer + value_begin(p.kv, h) + static_cast<size_t>(block) * p.kv.head_stride();
-        const float* key = qkv + (p.num_heads + h) * dims;
-        if (p.kv.type == DType::f32) {
-            place_key(key, p.kv.block_tokens, dims, token, keys);
-        } else {
-            uint16_t halves[kMaxHeadDim];
-            kernels.store_kv(key, dims, p.kv.type, halves);
-            place_key(halves, p.kv.block_tokens, dims, token, keys);
-        }
-        kernels.store_kv(qkv + (p.num_heads + num_kv + h) * dims, dims, p.kv.type,
-                         values + static_cast<size_t>(token) * p.kv.token_stride());
-    }
+    write_kv(p, kernels, in.kv_slot, qkv + p.num_heads * dims);
 }
 
 void run_attention_input(TaskContext& context, const void* data) {
