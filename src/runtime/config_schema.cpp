@@ -30,7 +30,7 @@ void add_model_and_device(Config& c, std::vector<ConfigKey>& keys) {
     keys.push_back({"device", "isa", &c.device.isa, {}, {}, {"auto", "avx512", "avx2", "neon", "portable"}, {}});
     keys.push_back({"device", "on_lost", &c.device.on_lost, {}, {}, {"exit", "restart"}, {"restart"}});
     keys.push_back({"kv", "block_tokens", &c.kv.block_tokens, 8, 64, {}, {}});
-    keys.push_back({"kv", "dtype", &c.kv.dtype, {}, {}, {"auto", "f32", "f16", "bf16", "int8", "fp8"}, {"int8", "fp8"}});
+    keys.push_back({"kv", "dtype", &c.kv.dtype, {}, {}, {"auto", "f32", "f16", "bf16", "int8", "fp8"}, {"fp8"}});
     keys.push_back({"kv", "prefix_cache", &c.kv.prefix_cache, {}, {}, {}, {}});
     keys.push_back({"kv", "host_offload_mib", &c.kv.host_offload_mib, 0, 1e9, {}, {}});
 }
@@ -209,6 +209,9 @@ std::optional<Contradiction> find_contradiction(const Config& c) {
     }
     if (c.server.tls_cert.empty() != c.server.tls_key.empty()) {
         return Contradiction{"server", "tls_cert", "tls_cert and tls_key go together"};
+    }
+    if (c.device.kind == "cuda" && c.kv.dtype == "int8") {
+        return Contradiction{"kv", "dtype", "\"int8\" is not available on CUDA devices in this version"};
     }
     if (c.device.activations == "float32" && c.kv.dtype != "auto" && c.kv.dtype != "f32") {
         return Contradiction{"kv", "dtype", "device.activations = \"float32\" needs f32, found \"" + c.kv.dtype + "\""};

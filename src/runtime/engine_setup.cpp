@@ -46,6 +46,10 @@ DType kv_type_of(const Config& config, const Device& device) {
     if (name == "f32") return DType::f32;
     if (name == "f16") return DType::f16;
     if (name == "bf16") return DType::bf16;
+    if (name == "int8") {
+        if (device.caps().kind != DeviceKind::cuda) return DType::i8;
+        throw config_error("kv.dtype: \"int8\" is not available on CUDA devices in this version");   // found by device.kind = "auto"
+    }
     if (device.caps().kind == DeviceKind::cpu && config.device.activations == "float32") return DType::f32;
     return device.caps().kv_type;
 }
@@ -155,7 +159,8 @@ CostRoofline roofline_of(const Device& device, const Model& model, const RunnerO
     r.launch_seconds = caps.launch_seconds;
     r.weight_bytes = costs.weight_bytes;
     r.operations_per_row = costs.operations_per_row;
-    r.kv_bytes_per_token = costs.kv_bytes_per_token * (runner.kv_type == DType::f32 ? 2 : 1);
+    const auto block_bytes = [&](DType type) { return static_cast<double>(model.kv_layout(type, runner.block_tokens, 1).block_bytes()); };
+    r.kv_bytes_per_token = costs.kv_bytes_per_token * block_bytes(runner.kv_type) / block_bytes(DType::f16);   // scales included
     r.operations_per_pair = costs.operations_per_pair;
     return r;
 }

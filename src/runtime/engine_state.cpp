@@ -131,7 +131,10 @@ void EngineState::start(std::shared_ptr<EngineState> self, Engine::LoadHandler h
 
 std::string EngineState::cost_key() const {
     const DeviceCaps& caps = loaded_->device->caps();
-    return cost_cache_key(caps.name, caps.num_threads, loaded_->info.name, loaded_->info.weight_bytes);
+    std::string model = loaded_->info.name;
+    const DType kv_type = loaded_->core_options.runner.kv_type;
+    if (kv_type != caps.kv_type) model += ", KV " + std::string(dtype_info(kv_type).name);   // another cost of context
+    return cost_cache_key(caps.name, caps.num_threads, model, loaded_->info.weight_bytes);
 }
 
 /// What the cost model has learned serves the next start on this device with this model.

@@ -1,6 +1,6 @@
 // A row's bits depend on its own tokens and the model alone: the same requests alone and in company, in chunks of any length, on
 // one thread and two, at both pipeline depths, preempted, and over cached prefixes give the same tokens and log-probabilities,
-// to the bit, in every arithmetic. On a synthetic model, and on the real one where it is there.
+// to the bit, in every arithmetic and with int8 KV. On a synthetic model, and on the real one where it is there.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 #include <bit>
@@ -128,11 +128,12 @@ struct Subject {
     std::string path, activations;
     int32_t vocab = 0, context = 0;
     int num_requests = 0, longest = 0, new_tokens = 0;
+    std::string kv_dtype = "auto";
 };
 
 std::vector<std::string> settings(const Subject& s, const std::vector<std::string>& more) {
     std::vector<std::string> set{"device.kind=cpu", "model.path=" + s.path, "device.activations=" + s.activations,
-                                 "model.max_context=" + std::to_string(s.context), "scheduler.max_running=16"};
+                                 "kv.dtype=" + s.kv_dtype, "model.max_context=" + std::to_string(s.context), "scheduler.max_running=16"};
     set.insert(set.end(), more.begin(), more.end());
     return set;
 }
@@ -147,7 +148,7 @@ std::string tight_budget(const Subject& s, double contexts) {
 
 /// Returns how often somebody was preempted in too little memory.
 double check(const Subject& subject, uint64_t seed) {
-    INFO(subject.activations << ", seed " << seed);
+    INFO(subject.activations << ", KV " << subject.kv_dtype << ", seed " << seed);
     const auto requests = random_requests(subject.num_requests, subject.vocab, subject.longest, subject.new_tokens, seed);
     std::vector<Answer> alone;
     {
@@ -214,6 +215,7 @@ TEST_CASE("synthetic model: the same bits however a request is run") {
     for (const char* activations : {"int16", "float32", "int8", "bf16"}) {
         num_preempted += check({path, activations, test::kSyntheticTokens, 256, 14, 130, 120}, 1);
     }
+    num_preempted += check({path, "int16", test::kSyntheticTokens, 256, 14, 130, 120, "int8"}, 1);
     if (num_preempted == 0) WARN("nothing was preempted");
     check_penalties({path, "int16", test::kSyntheticTokens, 256, 0, 100, 20});
 }
@@ -227,7 +229,8 @@ TEST_CASE("synthetic model: the same bits over many seeds", "[.long]") {
         s.matrices = seed % 2 == 0 ? DType::q8_0 : DType::q4_0;
         const test::TemporaryFolder folder;
         const std::string path = folder.write("model.gguf", test::synthetic_gguf(test::SyntheticModel(s)));
-        num_preempted += check({path, seed % 2 == 0 ? "float32" : "int16", test::kSyntheticTokens, 512, 24, 300, 150}, seed);
+        num_preempted += check({path, seed % 2 == 0 ? "float32" : "int16", test::kSyntheticTokens, 512, 24, 300, 150,
+                                seed % 4 == 1 ? "int8" : "auto"}, seed);
     }
     CHECK(num_preempted > 0);
 }
@@ -240,4 +243,5 @@ TEST_CASE("SmolLM2: the same bits however a request is run", "[.long]") {
     }
     check({path, "int16", 49152, 1024, 16, 600, 200}, 5);
     check({path, "float32", 49152, 512, 6, 200, 60}, 6);
+    check({path, "int16", 49152, 512, 8, 300, 100, "int8"}, 7);
 }

@@ -38,7 +38,7 @@ TEST_CASE("errors name file, line and column") {
     CHECK(has(error_of("[server]\nport = \"80\"\n"), ":2:8: server.port: expected an integer from 0 to 65535, found '80'"));
     CHECK(has(error_of("[sla]\nitl_ms = true\n"), ":2:10: sla.itl_ms: expected a number from 0.1 to 3600000, found true"));
     CHECK(has(error_of("[nonsense]\nx = 1\n"), "unknown section \"nonsense\"; allowed: model, device, kv"));
-    CHECK(has(error_of("[kv]\ndtype = \"int8\"\n"), "not available in this version"));
+    CHECK(has(error_of("[kv]\ndtype = \"fp8\"\n"), "not available in this version"));
     CHECK(has(error_of("[device]\ngraph_batch_sizes = [3]\n"), ":2:21: device.graph_batch_sizes: a list that is not empty is not"));
     CHECK(has(error_of("[kv\n"), ":1:"));
     CHECK(has(error_of("[[tenant]]\nname = \"a\"\n"), "exactly one of key_sha256 and key_env"));
@@ -52,6 +52,10 @@ TEST_CASE("contradictions name the line, in lists of tables too") {
     CHECK(has(error_of("[[sla.class]]\nname = \"x\"\n[[sla.class]]\nitl_ms = 5\n"), ":3:1: sla.class.name: every"));
     CHECK(has(error_of("[server]\ntls_cert = \"x\"\n"), ":2:12: server.tls_cert: tls_cert and tls_key go together"));
     CHECK(has(error_of("[device]\nactivations = \"float32\"\n[kv]\ndtype = \"f16\"\n"), ":4:9: kv.dtype: "));
+    CHECK(has(error_of("[device]\nactivations = \"float32\"\n[kv]\ndtype = \"int8\"\n"), ":4:9: kv.dtype: "));
+    CHECK(has(error_of("[device]\nkind = \"cuda\"\n[kv]\ndtype = \"int8\"\n"), ":4:9: kv.dtype: \"int8\" is not available on CUDA"));
+    CHECK(error_of("[device]\nkind = \"cpu\"\n[kv]\ndtype = \"int8\"\n") == "accepted");
+    CHECK(error_of("[kv]\ndtype = \"int8\"\n") == "accepted");   // auto: refused where a CUDA device is found
 }
 
 TEST_CASE("a key that stands where its digest belongs is not shown") {

@@ -100,6 +100,10 @@ TEST_CASE("a wider KV type takes more bytes a block and so gives fewer blocks") 
     const MemoryPlan full = f.plan(140);
     CHECK(full.block_bytes == 2 * half.block_bytes);
     CHECK(full.num_blocks < half.num_blocks);
+    f.options.kv_type = DType::i8;
+    const MemoryPlan bytes = f.plan(140);
+    CHECK(bytes.block_bytes == 4 * 2 * 2 * 16 * (64 + 4));   // layers, K and V, heads, tokens, head size and a float32 scale
+    CHECK(bytes.num_blocks > half.num_blocks);
 }
 
 TEST_CASE("a pool below one full context is said, one below the least is refused with the figures") {

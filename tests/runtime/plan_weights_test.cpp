@@ -67,6 +67,11 @@ TEST_CASE("the plan follows the cache's type and block size") {
     const MemoryPlan full = plan_memory(config_of(path, {"kv.dtype=f32", "kv.block_tokens=32"}));
     CHECK(full.block_tokens == 32);
     CHECK(full.block_bytes == 4 * half.block_bytes);
+    const SyntheticShape shape;
+    const MemoryPlan bytes = plan_memory(config_of(path, {"kv.dtype=int8"}));
+    const int64_t elements = int64_t{2} * shape.layers * shape.kv_heads * bytes.block_tokens;
+    CHECK(half.block_bytes == elements * shape.head_dim * 2);
+    CHECK(bytes.block_bytes == elements * (shape.head_dim + 4));   // a float32 scale a token and head
 }
 
 TEST_CASE("what does not fit is refused in numbers before weights are read") {
