@@ -1,6 +1,7 @@
 // Attention of SmolLM2-135M's shape on the CPU device: decode rows of one or more sequences and prefill rows over a context, from
 // memory (more layers than the caches hold, as in a step whose weights go through between) and from the caches (one layer again and
-// again). Beside each, in the same run, the read bandwidth of a buffer of the same size. `--json FILE` writes the figures.
+// again), with K and V in float16 and in int8. Beside each, in the same run, the read bandwidth of a buffer of the same size.
+// `--json FILE` writes the figures.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +47,8 @@ T need(Result<T> result) {
 /// A step's attention over its own KV layers.
 class Bench {
 public:
-    Bench(Device& device, const Clock& clock, const Shape& shape) : device_(device), clock_(clock), shape_(shape) {
+    Bench(Device& device, const Clock& clock, const Shape& shape, DType type) : device_(device), clock_(clock), shape_(shape) {
+        kv_.type = type;
         kv_.num_layers = kLayers;
         kv_.num_kv_heads = 3;
         kv_.head_dim = 64;
@@ -55,14 +57,13 @@ public:
         kv_.num_blocks = 1 + shape.sequences * blocks_;
         stream_ = need(device.stream(0));
         std::mt19937 random(5);
-        std::vector<uint16_t> noise(1 << 20);
-        for (uint16_t& v : noise) v = cpu::f32_to_f16(std::normal_distribution<float>()(random));
+        const std::vector<uint8_t> noise = make_noise(random);
         const int32_t layers = std::max(kLayers, static_cast<int32_t>(kFarBytes / kv_.layer_bytes()) + 1);
         for (int32_t i = 0; i < layers; ++i) {
             layers_.push_back(need(device.alloc(kv_.layer_bytes(), MemoryKind::device)));
             auto* to = layers_.back().as<uint8_t>();
-            for (size_t at = 0; at < kv_.layer_bytes(); at += 2 * noise.size()) {
-                std::memcpy(to + at, noise.data(), std::min(2 * noise.size(), kv_.layer_bytes() - at));
+            for (size_t at = 0; at < kv_.layer_bytes(); at += noise.size()) {
+                std::memcpy(to + at, noise.data(), std::min(noise.size(), kv_.layer_bytes() - at));
             }
         }
         make_input();
@@ -97,8 +98,27 @@ public:
     [[nodiscard]] double read_bytes() const {
         return static_cast<double>(kLayers) * shape_.sequences * blocks_ * static_cast<double>(kv_.block_stride());
     }
+    /// Of all layers.
+    [[nodiscard]] double token_bytes() const { return static_cast<double>(kv_.block_bytes()) / kBlockTokens; }
 
 private:
+    /// Whole heads' shares of a block, of values about 1.
+    [[nodiscard]] std::vector<uint8_t> make_noise(std::mt19937& random) const {
+        const size_t per_block = kv_.scales_begin() / dtype_bytes(kv_.type, 1);
+        std::vector<uint8_t> noise((size_t{1} << 21) / kv_.head_stride() * kv_.head_stride());
+        for (size_t at = 0; at < noise.size(); at += kv_.head_stride()) {
+            for (size_t i = 0; i < per_block; ++i) {
+                const float v = std::normal_distribution<float>()(random);
+                const uint16_t half = cpu::f32_to_f16(v);
+                const auto byte = static_cast<int8_t>(std::clamp(v * 40.0F, -127.0F, 127.0F));
+                if (kv_.type == DType::f16) std::memcpy(&noise[at + 2 * i], &half, 2);
+                if (kv_.type == DType::i8) std::memcpy(&noise[at + i], &byte, 1);
+            }
+            const float scale = 0.025F;
+            for (size_t i = kv_.scales_begin(); i < kv_.head_stride(); i += sizeof scale) std::memcpy(&noise[at + i], &scale, sizeof scale);
+        }
+        return noise;
+    }
     void make_input() {
         StepCapacity c;
         c.max_rows = shape_.sequences * shape_.rows;
@@ -151,24 +171,27 @@ private:
     StepView view_;
 };
 
-boost::json::object run_threads(const Clock& clock, int threads, CpuIsa isa) {
+boost::json::object run_threads(const Clock& clock, int threads, CpuIsa isa, const std::vector<Shape>& shapes) {
     CpuDeviceOptions o;
     o.num_threads = threads;
     o.isa = isa;
     const std::unique_ptr<Device> device = need(make_cpu_device(o, clock.source()));
     const double read = takt::bench::measure_peaks(clock, threads, kFarBytes).read_gb_s;
-    std::printf("%d thread%s, read %.1f GB/s\n%-28s %10s %10s %10s\n", threads, threads > 1 ? "s" : "", read,
-                "sequences x rows at context", "memory ms", "floor ms", "caches ms");
+    std::printf("%d thread%s, read %.1f GB/s\n%-32s %10s %10s %10s %14s\n", threads, threads > 1 ? "s" : "", read,
+                "sequences x rows at context", "memory ms", "floor ms", "caches ms", "bytes a token");
     boost::json::object result{{"read_gb_s", read}};
-    for (const Shape& shape : kShapes) {
-        Bench bench(*device, clock, shape);
-        const double far = bench.measure(true);
-        const double near = bench.measure(false);
-        const double floor = bench.read_bytes() / read / 1e6;
-        std::string name = std::to_string(shape.sequences) + " x " + std::to_string(shape.rows) + " at " + std::to_string(shape.context);
-        std::printf("%-28s %10.3f %10.3f %10.3f\n", name.c_str(), far, floor, near);
-        std::fflush(stdout);
-        result[name] = {{"memory_ms", far}, {"floor_ms", floor}, {"caches_ms", near}};
+    for (const Shape& shape : shapes) {
+        for (const DType type : {DType::f16, DType::i8}) {
+            Bench bench(*device, clock, shape, type);
+            const double far = bench.measure(true);
+            const double near = bench.measure(false);
+            const double floor = bench.read_bytes() / read / 1e6;
+            std::string name = std::to_string(shape.sequences) + " x " + std::to_string(shape.rows) + " at ";
+            name += std::to_string(shape.context) + (type == DType::i8 ? ", int8" : "");
+            std::printf("%-32s %10.3f %10.3f %10.3f %14.0f\n", name.c_str(), far, floor, near, bench.token_bytes());
+            std::fflush(stdout);
+            result[name] = {{"memory_ms", far}, {"floor_ms", floor}, {"caches_ms", near}, {"kv_bytes_per_token", bench.token_bytes()}};
+        }
     }
     return result;
 }
@@ -178,16 +201,18 @@ boost::json::object run_threads(const Clock& clock, int threads, CpuIsa isa) {
 int main(int argc, char** argv) {
     std::string json;
     std::vector<int> threads = {1, 2};
+    std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
     CpuIsa isa = CpuIsa::automatic;
     for (int i = 1; i + 1 < argc; i += 2) {
         const std::string key = argv[i], value = argv[i + 1];
         if (key == "--json") json = value;
+        if (key == "--decode") shapes = {{1, 1, std::atoi(value.c_str())}};   // one sequence at this context alone
         if (key == "--threads") threads = {std::atoi(value.c_str())};
         if (key == "--isa") isa = value == "avx2" ? CpuIsa::avx2 : value == "portable" ? CpuIsa::portable : CpuIsa::avx512;
     }
     const RealClock clock;
     boost::json::object result;
-    for (const int n : threads) result["threads_" + std::to_string(n)] = run_threads(clock, n, isa);
+    for (const int n : threads) result["threads_" + std::to_string(n)] = run_threads(clock, n, isa, shapes);
     if (!json.empty()) {
         std::FILE* file = std::fopen(json.c_str(), "w");
         if (file == nullptr) return 1;
