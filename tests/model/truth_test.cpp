@@ -33,11 +33,13 @@ struct Rule {
     double least_margin;    ///< at this margin and above no step may differ
     double flips;           ///< share of steps that may differ, over all prompts
     double logprob_median, logprob_p99, logprob_max;   ///< differences of log-probabilities
+    DType kv_type = DType::f16;
 };
 
 constexpr double kAny = 1e9;
 constexpr Rule kInt16{CpuArithmetic::int16, "int16", 0.01, 3.0 / 1920, 0.02, 0.02, 0.02};
 constexpr Rule kBf16{CpuArithmetic::bf16, "bf16", 0.1, 0.01, kAny, kAny, kAny};
+constexpr Rule kInt8Kv{CpuArithmetic::int16, "int16 with int8 KV", 0.3, 0.015, 0.01, 0.15, 0.5, DType::i8};
 constexpr Rule kInt8{CpuArithmetic::int8, "int8", 0.5, 0.04, 0.03, 0.3, kAny};
 constexpr Rule kGemmaInt8{CpuArithmetic::int8, "int8", 1.5, 0.04, 0.03, 0.3, kAny};
 
@@ -101,10 +103,11 @@ double logprob_of(const SampleResult& result, int32_t token) {
 void compare_teacher_forced(const Subject& subject, const Rule& rule, const std::vector<TruthRow>& rows) {
     CpuDeviceOptions options;
     options.arithmetic = rule.arithmetic;
-    ModelDriver driver(subject.model, options, no_clock(), DType::f16, 2048);
+    ModelDriver driver(subject.model, options, no_clock(), rule.kv_type, 2048);
     INFO(driver.error);
     REQUIRE(driver.error.empty());
     size_t num_steps = 0, num_flips = 0;
+    double widest = 0;   // margin of a step that differs
     std::vector<double> differences;
     for (const TruthRow& row : rows) {
         INFO(row.id);
@@ -119,6 +122,7 @@ void compare_teacher_forced(const Subject& subject, const Rule& rule, const std:
             INFO("step " << i << ", margin " << row.margins[i]);
             if (results[i].token != row.ids[i]) {
                 ++num_flips;
+                widest = std::max(widest, row.margins[i]);
                 CHECK(row.margins[i] < rule.least_margin);
             }
             const double found = logprob_of(results[i], row.ids[i]);
@@ -132,8 +136,9 @@ void compare_teacher_forced(const Subject& subject, const Rule& rule, const std:
     }
     std::sort(differences.begin(), differences.end());
     const double median = differences[differences.size() / 2], p99 = differences[differences.size() * 99 / 100];
-    WARN(rule.name << ", teacher-forced: " << num_flips << " of " << num_steps << " steps differ; log-probabilities off by "
-                   << median << " (median), " << p99 << " (p99), " << differences.back() << " (largest)");
+    WARN(rule.name << ", teacher-forced: " << num_flips << " of " << num_steps << " steps differ (margins up to " << widest
+                   << "); log-probabilities off by " << median << " (median), " << p99
+                   << " (p99), " << differences.back() << " (largest)");
     // A few prompts may have one step more than their share.
     CHECK(static_cast<double>(num_flips) <= std::max(rule.flips * static_cast<double>(num_steps), 1.0));
     CHECK(median <= rule.logprob_median);
@@ -233,6 +238,11 @@ TEST_CASE("SmolLM2, some prompts: int16 arithmetic keeps to the float32 text") {
     if (!rows.empty()) compare_teacher_forced(kSmolLm2, kInt16, rows);
 }
 
+TEST_CASE("SmolLM2, some prompts: int8 KV within its bounds") {
+    const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 6, 100);
+    if (!rows.empty()) compare_teacher_forced(kSmolLm2, kInt8Kv, rows);
+}
+
 TEST_CASE("SmolLM2, a prompt: float32 arithmetic gives the float32 text") {
     const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 39, 100);
     if (!rows.empty()) compare_free_running(kSmolLm2, {rows.front()});
@@ -241,6 +251,11 @@ TEST_CASE("SmolLM2, a prompt: float32 arithmetic gives the float32 text") {
 TEST_CASE("SmolLM2, all prompts: int16 arithmetic keeps to the float32 text", "[.long]") {
     const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 1);
     if (!rows.empty()) compare_teacher_forced(kSmolLm2, kInt16, rows);
+}
+
+TEST_CASE("SmolLM2, all prompts: int8 KV within its bounds", "[.long]") {
+    const std::vector<TruthRow> rows = truth_rows(kSmolLm2, 1);
+    if (!rows.empty()) compare_teacher_forced(kSmolLm2, kInt8Kv, rows);
 }
 
 TEST_CASE("SmolLM2, all prompts: float32 arithmetic gives the float32 text", "[.long]") {
