@@ -121,12 +121,18 @@ void assign(const toml::node& node, const ConfigKey& key) {
     if (!wrong.empty()) fail(node, full_name(key) + ": " + wrong);
 }
 
+/// Of a section, with commas between them; empty if there is no such section.
+std::string names_of_keys(std::string_view section, const std::vector<ConfigKey>& keys) {
+    std::string names;
+    for (const ConfigKey& key : keys) {
+        if (key.section == section) names += (names.empty() ? "" : ", ") + std::string(key.name);
+    }
+    return names;
+}
+
 [[noreturn]] void fail_unknown(const toml::node& node, std::string_view section, std::string_view name,
                                const std::vector<ConfigKey>& keys) {
-    std::string known;
-    for (const ConfigKey& key : keys) {
-        if (key.section == section) known += (known.empty() ? "" : ", ") + std::string(key.name);
-    }
+    const std::string known = names_of_keys(section, keys);
     fail(node, "unknown key \"" + std::string(section) + "." + std::string(name) + "\"; allowed: " + known);
 }
 
@@ -276,10 +282,7 @@ void apply_override(const std::string& override_text, Config& config) {
         }
         return;
     }
-    std::string known;
-    for (const ConfigKey& key : keys) {
-        if (key.section == key_text.substr(0, dot)) known += (known.empty() ? "" : ", ") + std::string(key.name);
-    }
+    const std::string known = names_of_keys(key_text.substr(0, dot), keys);
     throw config_error(source + ": unknown key \"" + key_text + "\"; allowed: " + (known.empty() ? kSections : known));
 }
 

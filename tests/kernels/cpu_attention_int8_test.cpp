@@ -8,9 +8,9 @@
 #include <random>
 
 #include "catch.h"
+#include "cpu_paths.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/kv_place.h"
-#include "kernels/cpu/machine.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 
@@ -18,14 +18,7 @@ namespace {
 
 using namespace takt;
 using namespace takt::cpu;
-
-std::vector<const KernelTable*> paths() {
-    std::vector<const KernelTable*> all{&portable_kernels()};
-    for (CpuIsa isa : {CpuIsa::neon, CpuIsa::avx2, CpuIsa::avx512}) {
-        if (choose_isa(isa) == isa) all.push_back(&kernel_table(isa));
-    }
-    return all;
-}
+using takt::test::machine_kernels;
 
 std::vector<float> normals(std::mt19937& random, size_t count) {
     std::vector<float> out(count);
@@ -181,7 +174,7 @@ TEST_CASE("int8 K and V: a row is rounded to the nearest of 255 steps, with the 
             float largest = 0.0F;
             for (const float v : x) largest = std::max(largest, std::abs(v));
             std::vector<int8_t> first;
-            for (const KernelTable* k : paths()) {
+            for (const KernelTable* k : machine_kernels()) {
                 INFO(k->name << ", " << n << " of " << spread);
                 std::vector<int8_t> out(static_cast<size_t>(n) + 16, 99);
                 const float scale = k->quantise_kv(x.data(), n, out.data());
@@ -198,7 +191,7 @@ TEST_CASE("int8 K and V: a row is rounded to the nearest of 255 steps, with the 
     }
     const float halves[16] = {127.0F, 0.5F, 1.5F, 2.5F, -0.5F, -1.5F, -2.5F, 126.5F};   // of the scale 1: ties to even
     const int8_t expected[16] = {127, 0, 2, 2, 0, -2, -2, 126};
-    for (const KernelTable* k : paths()) {
+    for (const KernelTable* k : machine_kernels()) {
         int8_t out[16];
         CHECK(k->quantise_kv(halves, 16, out) == 1.0F);
         CHECK(std::equal(std::begin(out), std::end(out), std::begin(expected)));
@@ -206,7 +199,7 @@ TEST_CASE("int8 K and V: a row is rounded to the nearest of 255 steps, with the 
 }
 
 TEST_CASE("int8 K and V: a row of zeros has no scale, one that is not finite has none that is a number") {
-    for (const KernelTable* k : paths()) {
+    for (const KernelTable* k : machine_kernels()) {
         INFO(k->name);
         std::vector<float> x(64, 0.0F);
         std::vector<int8_t> out(64, 99);
@@ -229,7 +222,7 @@ TEST_CASE("int8 attention: float64 over the same integers and scales, for every 
         const Cache cache(s, random);
         const std::vector<float> q = normals(random, static_cast<size_t>(s.rows * s.heads * s.dims));
         const std::vector<double> expected = reference(cache, q);
-        for (const KernelTable* k : paths()) {
+        for (const KernelTable* k : machine_kernels()) {
             INFO(k->name);
             const std::vector<float> out = run(*k, cache.job(), q);
             double worst = 0;
@@ -249,7 +242,7 @@ TEST_CASE("int8 attention of a row has the same bits alone, among other rows and
         const Cache cache(s, random);
         const std::vector<float> q = normals(random, static_cast<size_t>(s.rows * s.heads * s.dims));
         const auto width = static_cast<size_t>(s.heads * s.dims);
-        for (const KernelTable* k : paths()) {
+        for (const KernelTable* k : machine_kernels()) {
             INFO(k->name);
             const std::vector<float> together = run(*k, cache.job(), q);
             std::vector<float> alone;
@@ -269,7 +262,7 @@ TEST_CASE("int8 attention of a row has the same bits alone, among other rows and
 }
 
 TEST_CASE("int8 attention: the bits do not depend on the size of the blocks") {
-    for (const KernelTable* k : paths()) {
+    for (const KernelTable* k : machine_kernels()) {
         INFO(k->name);
         std::vector<float> first;
         for (const int block_tokens : {8, 16, 32, 64}) {

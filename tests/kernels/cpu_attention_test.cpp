@@ -4,25 +4,14 @@
 #include <random>
 
 #include "catch.h"
+#include "cpu_paths.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/kv_place.h"
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/machine.h"
-
-namespace {
 
 using namespace takt;
 using namespace takt::cpu;
-
-std::vector<const KernelTable*> paths() {
-    std::vector<const KernelTable*> all{&portable_kernels()};
-    for (CpuIsa isa : {CpuIsa::neon, CpuIsa::avx2, CpuIsa::avx512}) {
-        if (choose_isa(isa) == isa) all.push_back(&kernel_table(isa));
-    }
-    return all;
-}
-
-}  // namespace
+using takt::test::machine_kernels;
 
 TEST_CASE("attention: close to float64, and splitting the context changes no bit") {
     std::mt19937 random(5);
@@ -36,7 +25,7 @@ TEST_CASE("attention: close to float64, and splitting the context changes no bit
     for (float& v : cache) v = std::normal_distribution<float>()(random);
     std::vector<float> q(static_cast<size_t>(heads * dims));
     for (float& v : q) v = std::normal_distribution<float>()(random);
-    for (const KernelTable* k : paths()) {
+    for (const KernelTable* k : machine_kernels()) {
         INFO(k->name);
         AttentionJob j;
         j.keys = reinterpret_cast<const uint8_t*>(cache.data());
@@ -121,7 +110,7 @@ TEST_CASE("attention: the bits do not depend on the size of the blocks, nor on w
     for (auto& v : values) v = f32_to_f16(std::normal_distribution<float>()(random));
     std::vector<float> q(heads * dims);
     for (float& v : q) v = std::normal_distribution<float>()(random);
-    for (const KernelTable* k : paths()) {
+    for (const KernelTable* k : machine_kernels()) {
         INFO(k->name);
         std::vector<float> first;
         for (const int block_tokens : {8, 16, 32, 64}) {
@@ -187,7 +176,7 @@ TEST_CASE("attention of a row has the same bits alone and among other rows, for 
         for (int i = 0; i < blocks; ++i) table.push_back(blocks - 1 - i);
         std::vector<float> q(static_cast<size_t>(s.rows * s.heads * s.dims));
         for (float& v : q) v = std::normal_distribution<float>()(random);
-        for (const KernelTable* k : paths()) {
+        for (const KernelTable* k : machine_kernels()) {
             INFO(k->name);
             AttentionJob j;
             j.keys = cache.data();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "cpu_paths.h"
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/linear.h"
@@ -19,6 +20,7 @@
 using namespace takt;
 using namespace takt::cpu;
 using takt::test::kPackableTypes;
+using takt::test::machine_isas;
 using takt::test::Random;
 using takt::test::RandomTensor;
 
@@ -32,14 +34,6 @@ std::unique_ptr<CpuDevice> make_device(CpuArithmetic arithmetic = CpuArithmetic:
     options.arithmetic = arithmetic;
     options.manual = true;
     return std::make_unique<CpuDevice>(options, TimeSource{no_time, nullptr});
-}
-
-std::vector<CpuIsa> paths() {
-    std::vector<CpuIsa> out = {CpuIsa::portable};
-    for (const CpuIsa isa : {CpuIsa::neon, CpuIsa::avx2, CpuIsa::avx512}) {
-        if (choose_isa(isa) == isa) out.push_back(isa);
-    }
-    return out;
 }
 
 std::vector<float> dequantised(const HostTensor& t) {
@@ -176,7 +170,7 @@ TEST_CASE("products are near float64, in each arithmetic, for every type") {
         const auto weights = dequantised(source.tensor);
         auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
         REQUIRE(made.ok());
-        for (const CpuIsa isa : paths()) {
+        for (const CpuIsa isa : machine_isas()) {
             CAPTURE(dtype_info(type).name, isa_name(isa));
             auto error = [&](CpuArithmetic arithmetic) {
                 const auto y = multiply(first_part(made.value()), x.data(), rows, arithmetic, isa);
@@ -200,7 +194,7 @@ TEST_CASE("a row's product has the same bits at every batch size and on every pa
         REQUIRE(made.ok());
         for (const CpuArithmetic arithmetic : {CpuArithmetic::int16, CpuArithmetic::int8, CpuArithmetic::float32}) {
             const auto want = multiply(first_part(made.value()), x.data(), 64, arithmetic, CpuIsa::portable);
-            for (const CpuIsa isa : paths()) {
+            for (const CpuIsa isa : machine_isas()) {
                 CAPTURE(dtype_info(type).name, isa_name(isa), static_cast<int>(arithmetic));
                 for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 11, 13, 64}) {
                     const int64_t first = 64 - count;
@@ -218,7 +212,7 @@ TEST_CASE("a column that is not finite makes its row's products so, wherever it 
     const RandomTensor source(DType::q4_1, 32, cols, 23);
     auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
     REQUIRE(made.ok());
-    for (const CpuIsa isa : paths()) {
+    for (const CpuIsa isa : machine_isas()) {
         for (const CpuArithmetic arithmetic : {CpuArithmetic::int16, CpuArithmetic::int8}) {
             for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
                 for (const size_t column : {0, 17, 40, 255, 256, 511}) {
@@ -252,7 +246,7 @@ TEST_CASE("sums at the ends of the integer range do not overflow") {
         const auto weights = dequantised(source.tensor);
         auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
         REQUIRE(made.ok());
-        for (const CpuIsa isa : paths()) {
+        for (const CpuIsa isa : machine_isas()) {
             CAPTURE(dtype_info(type).name, isa_name(isa));
             const auto y = multiply(first_part(made.value()), x.data(), 1, CpuArithmetic::int16, isa);
             CHECK(error_against_float64(weights, x, y, 1, 32, cols) < 1e-5);
