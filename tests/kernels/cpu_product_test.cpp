@@ -215,10 +215,10 @@ TEST_CASE("a column that is not finite makes its row's products so, wherever it 
     for (const CpuIsa isa : machine_isas()) {
         for (const CpuArithmetic arithmetic : {CpuArithmetic::int16, CpuArithmetic::int8}) {
             for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-                for (const size_t column : {0, 17, 40, 255, 256, 511}) {
+                for (const int64_t column : {0, 17, 40, 255, 256, 511}) {
                     CAPTURE(isa_name(isa), static_cast<int>(arithmetic), broken, column);
                     auto x = random_rows(1, cols, 29);
-                    x[column] = broken;
+                    x[static_cast<size_t>(column)] = broken;
                     const auto y = multiply(first_part(made.value()), x.data(), 1, arithmetic, isa);
                     CHECK(std::none_of(y.begin(), y.end(), [](float v) { return std::isfinite(v); }));
                 }
