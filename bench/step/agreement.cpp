@@ -1,10 +1,8 @@
-// Whether the engine gives the right tokens: against float32 transformers, and against itself run in other ways.
+// Whether the engine gives the same tokens however it is run: by graph and eagerly, alone and in company, at depth 0 and 1.
 #include <boost/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <fstream>
 
 #include "step/scenarios.h"
 
@@ -12,41 +10,7 @@ namespace takt::bench {
 
 namespace {
 
-struct TruthRow {
-    std::vector<int32_t> prompt, greedy;
-    std::vector<double> margins, logprobs;
-};
-
-std::vector<TruthRow> read_truth(const std::string& path) {
-    std::vector<TruthRow> rows;
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);) {
-        const boost::json::object object = boost::json::parse(line).as_object();
-        TruthRow row;
-        for (const auto& v : object.at("prompt_ids").as_array()) row.prompt.push_back(static_cast<int32_t>(v.as_int64()));
-        for (const auto& v : object.at("f32_ids").as_array()) row.greedy.push_back(static_cast<int32_t>(v.as_int64()));
-        for (const auto& v : object.at("f32_margins").as_array()) row.margins.push_back(v.to_number<double>());
-        for (const auto& v : object.at("f32_logprobs").as_array()) row.logprobs.push_back(v.to_number<double>());
-        rows.push_back(std::move(row));
-    }
-    return rows;
-}
-
-/// All teacher-forced steps of a row at once: step i is a request of its own whose prompt ends before greedy[i].
-std::vector<std::shared_ptr<StreamLog>> start_forced(Host& host, const TruthRow& row) {
-    std::vector<std::shared_ptr<StreamLog>> logs;
-    std::vector<int32_t> fed = row.prompt;
-    Request base;
-    base.sampling.logprobs = 0;
-    for (int32_t next : row.greedy) {
-        logs.push_back(host.start(fed, 1, base));
-        fed.push_back(next);
-    }
-    return logs;
-}
-
 constexpr int kEqualTokens = 64;
-constexpr double kNearTie = 0.1;   // of two log-probabilities: what bf16 activations may turn
 
 struct Way {
     const char* name;
@@ -97,65 +61,6 @@ Agreement compare(const Logs& logs, const Logs& reference) {
 }
 
 }  // namespace
-
-boost::json::object run_truth(const BenchOptions& options) {
-    std::vector<std::string> set = options.set;
-    set.push_back("model.max_context=2048");
-    set.push_back("scheduler.max_running=64");
-    Host host(set);
-    int steps = 0, near_ties = 0, flips = 0, bad_flips = 0, compared = 0, equal = 0, first_difference_margin_bad = 0;
-    double largest_logprob = 0, largest_margin_left = 0;
-    std::string error;
-    for (const TruthRow& row : read_truth(options.truth)) {
-        if (row.prompt.size() + row.greedy.size() > 2000) continue;
-        const auto logs = start_forced(host, row);
-        for (size_t i = 0; i < logs.size(); ++i) {
-            Host::wait(*logs[i]);
-            if (!logs[i]->error.empty()) error = logs[i]->error;
-            if (logs[i]->tokens.size() != 1) continue;
-            ++steps;
-            near_ties += row.margins[i] < kNearTie ? 1 : 0;
-            if (logs[i]->tokens[0] == row.greedy[i]) {
-                if (!logs[i]->logprobs.empty()) {
-                    largest_logprob = std::max(largest_logprob, std::abs(logs[i]->logprobs[0] - row.logprobs[i]));
-                }
-                continue;
-            }
-            ++flips;
-            bad_flips += row.margins[i] >= kNearTie ? 1 : 0;
-        }
-        const std::vector<int32_t> free = host.run(row.prompt, static_cast<int>(row.greedy.size()));
-        const size_t length = std::min(free.size(), row.greedy.size());
-        size_t same = 0;
-        while (same < length && free[same] == row.greedy[same]) ++same;
-        ++compared;
-        equal += same == row.greedy.size() ? 1 : 0;
-        if (same == length) continue;
-        first_difference_margin_bad += row.margins[same] >= kNearTie ? 1 : 0;
-        largest_margin_left = std::max(largest_margin_left, row.margins[same]);
-    }
-    boost::json::object out;
-    // Weights that nobody trained meet many more near ties than real ones do.
-    out["rule"] = "bf16 activations: argmax equal wherever the margin is 0.1 or more; at most 1 % of steps different, or half of those "
-                  "under it";
-    out["steps"] = steps;
-    out["steps_at_margin_under_0_1"] = near_ties;
-    out["different"] = flips;
-    out["different_at_margin_over_0_1"] = bad_flips;
-    out["largest_logprob_difference"] = largest_logprob;
-    out["free_running_prompts"] = compared;
-    out["free_running_all_equal"] = equal;
-    out["free_running_left_at_margin_over_0_1"] = first_difference_margin_bad;
-    out["free_running_largest_margin_left"] = largest_margin_left;
-    if (!error.empty()) out["error"] = error;
-    const bool is_rare = flips * 100 <= steps || flips * 2 <= near_ties;
-    const bool passed = steps > 0 && bad_flips == 0 && is_rare && first_difference_margin_bad == 0 && error.empty();
-    out["passed"] = passed;
-    std::printf("truth: %d of %d forced steps differ (%d at a margin over 0.1), largest log-probability difference %.4f; "
-                "%d of %d free texts equal; %s\n", flips, steps, bad_flips, largest_logprob, equal, compared, passed ? "passed" : "FAILED");
-    std::fflush(stdout);
-    return out;
-}
 
 boost::json::object run_equal(const BenchOptions& options) {
     constexpr int kPrompts = 16;

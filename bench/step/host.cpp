@@ -41,7 +41,9 @@ asio::awaitable<void> read_stream(Engine& engine, Request request, std::shared_p
         }
         for (const TokenLogprob& l : chunk.logprobs) {
             log->logprobs.push_back(l.logprob);
-            if (l.top.size() >= 2) log->margins.push_back(l.top[0].logprob - l.top[1].logprob);
+            if (l.top.size() < 2) continue;
+            log->margins.push_back(l.top[0].logprob - l.top[1].logprob);
+            log->seconds.push_back(l.top[1].token);
         }
         log->num_tokens.store(static_cast<int64_t>(log->tokens.size()));
         if (log->cancel.load() && !cancelled) {

@@ -22,6 +22,7 @@ struct StreamLog {
     std::vector<int32_t> tokens;
     std::vector<double> logprobs;        ///< of the tokens, where asked
     std::vector<double> margins;         ///< likeliest over second likeliest, where two were asked for
+    std::vector<int32_t> seconds;        ///< the second likeliest, likewise
     std::vector<int64_t> ready_ns;       ///< engine clock, one a token
     int64_t submitted_ns = 0;            ///< steady clock, the engine's
     std::string error;

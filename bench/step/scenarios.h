@@ -10,6 +10,8 @@
 
 namespace takt::bench {
 
+constexpr double kNearTie = 0.1;   ///< of two log-probabilities: what bf16 activations may turn
+
 struct BenchOptions {
     std::vector<std::string> set;    ///< section.key=value for every engine
     std::string truth;               ///< a file of prompts with float32 continuations
