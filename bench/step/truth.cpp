@@ -76,8 +76,8 @@ struct Tally {
         differences.push_back(boost::json::object{{"way", way}, {"prompt_tokens", row.prompt.size()}, {"step", step},
                                                   {"expected", row.greedy[step]}, {"got", token}, {"margin", row.margins[step]},
                                                   {"our_margin", ours}});
-        std::printf("truth: %s, prompt of %zu, step %zu: %d for %d, float32's margin %.4f, ours %.4f\n", way, row.prompt.size(), step, token,
-                    row.greedy[step], row.margins[step], ours);
+        std::printf("truth: %s, prompt of %zu, step %zu: %d for %d, float32's margin %.4f, ours %.4f\n", way, row.prompt.size(), step,
+                    token, row.greedy[step], row.margins[step], ours);
     }
 
     /// Notes the margin's error of step `i` as `log` has it at `at`.
@@ -156,9 +156,9 @@ bool passes(const Tally& t) {
 
 boost::json::object report(Tally& t) {
     boost::json::object out;
-    out["rule"] = "bf16 activations: argmax equal wherever the margin is epsilon or more, 0.1 or the largest error of a margin that transformers "
-                  "in bf16 has on these steps; root mean square of the margins' errors no more than theirs; at most 1 % of steps different, or "
-                  "half of those at margins under 0.1";
+    out["rule"] = "bf16 activations: argmax equal wherever the margin is epsilon or more, 0.1 or the largest error of a margin that "
+                  "transformers in bf16 has on these steps; root mean square of the margins' errors no more than theirs; at most 1 % of "
+                  "steps different, or half of those at margins under 0.1";
     out["epsilon"] = t.epsilon;
     out["steps"] = t.steps;
     out["steps_at_margin_under_0_1"] = t.near_ties;
