@@ -1,5 +1,5 @@
 // Packed weights of folders: each layout, packed here by its definition, reads as (quant - zero point) * scale in the type that holds it
-// exactly; what takt does not know is refused by name; a folder of each kind opens and runs.
+// exactly; what takt does not know is refused by name; a folder of each kind gives the answers of its float32 model.
 #include "catch.h"
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "model/model_file.h"
 #include "model/packed_weights.h"
-#include "model_driver.h"
+#include "logit_rules.h"
 #include "synthetic_folder.h"
 
 using namespace takt;
@@ -134,8 +134,29 @@ private:
     std::vector<uint16_t> halves_;
 };
 
-/// The model's file with every layer's matrix replaced by random packed ones.
-std::vector<uint8_t> packed_safetensors(const SyntheticModel& model, const PackedFormat& format) {
+/// The model with every layer's matrix replaced by a random one, as a packed file and as what that spells out.
+struct PackedModel {
+    std::vector<uint8_t> file;
+    std::vector<SyntheticTensor> plain;
+};
+
+/// float32; other tensors as they are.
+SyntheticTensor spelled_out(const SyntheticTensor& t, const Packed& packed) {
+    SyntheticTensor out = t;
+    out.type = DType::f32;
+    out.bytes.clear();
+    for (int64_t r = 0; r < t.rows; ++r) {
+        for (int64_t i = 0; i < t.cols; ++i) {
+            const auto value = static_cast<float>(packed.value(r, i));
+            const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
+            out.bytes.insert(out.bytes.end(), bytes, bytes + sizeof value);
+        }
+    }
+    return out;
+}
+
+PackedModel packed_model(const SyntheticModel& model, const PackedFormat& format) {
+    PackedModel out;
     json::object header;
     std::vector<uint8_t> data;
     const auto add = [&](const std::string& name, const char* type, const json::array& shape, const HostTensor& t) {
@@ -150,10 +171,12 @@ std::vector<uint8_t> packed_safetensors(const SyntheticModel& model, const Packe
         if (!t.name.ends_with("_proj.weight")) {
             const HostTensor whole{t.bytes.data(), t.type, t.is_vector ? 1 : t.rows, t.cols};
             add(t.name, "BF16", t.is_vector ? json::array{t.cols} : json::array{t.rows, t.cols}, whole);
+            out.plain.push_back(t);
             continue;
         }
         const std::string stem = t.name.substr(0, t.name.size() - std::string(".weight").size());
         Packed packed(format, ++seed, t.rows, t.cols);
+        out.plain.push_back(spelled_out(t, packed));
         const PackedTensors parts = packed.tensors();
         const auto add_part = [&](std::string_view suffix, const char* type, const HostTensor& part) {
             if (part.data != nullptr) add(stem + std::string(suffix), type, {part.rows, part.cols}, part);
@@ -165,7 +188,21 @@ std::vector<uint8_t> packed_safetensors(const SyntheticModel& model, const Packe
         const int64_t whole[2] = {t.rows, t.cols};
         add(stem + std::string(names.shape), "I64", {2}, {whole, DType::i32, 1, 4});
     }
-    return safetensors_bytes(json::serialize(header), data);
+    out.file = safetensors_bytes(json::serialize(header), data);
+    return out;
+}
+
+json::object quantization_config(const PackedFormat& format) {
+    const auto group = format.group_size;
+    switch (format.layout) {
+        case Layout::gptq: return {{"quant_method", "gptq"}, {"bits", format.bits}, {"group_size", group}, {"desc_act", false}};
+        case Layout::awq: return {{"quant_method", "awq"}, {"bits", format.bits}, {"group_size", group}};
+        case Layout::compressed_tensors: break;
+    }
+    const json::object weights{{"num_bits", format.bits}, {"group_size", group}};
+    return {{"quant_method", "compressed-tensors"},
+            {"format", "pack-quantized"},
+            {"config_groups", {{"group_0", {{"weights", weights}}}}}};
 }
 
 constexpr PackedFormat kGptq{Layout::gptq, 4, 32, true, 1}, kAwq{Layout::awq, 4, 32, true, 0},
@@ -284,33 +321,33 @@ TEST_CASE("a folder's quantization_config is taken or refused by name") {
     CHECK(parsed(cache).find("kv_cache_scheme") != std::string::npos);
 }
 
-TEST_CASE("an AWQ and a compressed-tensors folder open and run") {
+TEST_CASE("folders in each packed layout give the answers of their dequantised float32 models") {
     SyntheticShape shape;
     shape.architecture = "qwen2";
     shape.matrices = shape.tables = shape.vectors = DType::bf16;
     const SyntheticModel model(shape);
-    for (const PackedFormat& format : {kAwq, kCompressed}) {
-        const bool awq = format.layout == Layout::awq;
-        INFO((awq ? "AWQ" : "compressed-tensors"));
-        const TemporaryFolder folder;
+    const std::pair<PackedFormat, DType> cases[] = {{kGptq, DType::q4_0}, {{Layout::gptq, 8, 32, true, 1}, DType::q8_0},
+                                                    {kAwq, DType::q8_0}, {kCompressed, DType::q4_0}};
+    for (const auto& [format, type] : cases) {
+        INFO(packed_names(format).quants << ", " << format.bits << " bits");
+        const TemporaryFolder folder, plain;
+        const PackedModel packed = packed_model(model, format);
         write_folder(model, folder);
+        write_folder(model, plain);
         json::object config = folder_config(model.shape());
-        if (awq) {
-            config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}};
-        } else {
-            config["quantization_config"] = {{"quant_method", "compressed-tensors"},
-                                             {"format", "pack-quantized"},
-                                             {"config_groups", {{"group_0", {{"weights", {{"num_bits", 4}, {"group_size", 32}}}}}}}};
-        }
+        config["quantization_config"] = quantization_config(format);
         folder.write("config.json", json::serialize(config));
-        folder.write("model.safetensors", packed_safetensors(model, format));
+        folder.write("model.safetensors", packed.file);
+        plain.write("model.safetensors", safetensors_of(packed.plain));
         const auto opened = ModelFile::open(folder.path());
         INFO((opened ? "" : opened.error()));
         REQUIRE(opened.ok());
-        CHECK(opened.value()->tensors().layers[0].down.type == (awq ? DType::q8_0 : DType::q4_0));
-        ModelDriver driver(folder.path(), {}, {[](void*) -> uint64_t { return 0; }, nullptr}, DType::f16, 64);
-        INFO(driver.error);
-        REQUIRE(driver.error.empty());
-        CHECK(driver.feed(std::vector<int32_t>{1, 2, 3}, 1, 3).size() == 1);
+        CHECK(opened.value()->tensors().layers[0].down.type == type);
+        std::vector<int32_t> tokens;
+        for (int32_t i = 0; i < 60; ++i) tokens.push_back(i * 37 % kSyntheticTokens);
+        const std::vector<SampleResult> expected = answers(plain.path(), kFloat32Rule, tokens, kSyntheticTokens, 20);
+        for (const LogitRule& rule : {kFloat32Rule, LogitRule{"int16", CpuArithmetic::int16, DType::f32, 0.02, 0.01}}) {
+            compare_answers(answers(folder.path(), rule, tokens, kSyntheticTokens, 20), expected, rule);
+        }
     }
 }
