@@ -10,6 +10,7 @@ import pytest
 
 from conftest import HANG, SIM, Server
 from frames import connect, finish, receive, send
+from raw_frames import masked, upgrade
 from test_http import call, raw
 
 
@@ -60,14 +61,7 @@ def open_socket(server):
     return socket.create_connection(("127.0.0.1", server.port), timeout=HANG)
 
 
-def masked(text):
-    data = text.encode()
-    head = bytes([0x81, 0x80 | len(data)]) if len(data) < 126 else bytes([0x81, 0x80 | 126]) + struct.pack(">H", len(data))
-    return head + b"\0\0\0\0" + data
-
-
-UPGRADE = (b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-           b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+UPGRADE = upgrade()
 GENERATE = {"type": "generate", "id": "a", "prompt": "x" * 40, "max_tokens": 3000, "ignore_eos": True}
 
 

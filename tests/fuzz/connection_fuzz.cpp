@@ -64,10 +64,9 @@ public:
     }
 
 private:
-    // A few turns of the server between two pieces: the engine runs on, on its own thread.
+    // A few turns of the server between two pieces, until it has nothing to do: the engine runs on, on its own thread.
     void turn(tcp::socket& client, bool reads) {
-        for (int i = 0; i < 8; ++i) {
-            loaded_.io.poll();
+        for (int i = 0; i < 8 && loaded_.io.poll() != 0; ++i) {
             if (reads) read_all(client);
         }
     }
