@@ -40,6 +40,19 @@ def test_every_format_beside_its_rival(label, model):
         check(cell, table[case]["takt"], table[case]["ratio"])
 
 
+def numbers_of(text):
+    return re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", text)
+
+
+def test_the_readmes_figures_are_those_of_the_page():
+    """Which are held to the result files here, or stand in a row that names its own."""
+    lines = [set(numbers_of(line)) for line in TEXT.splitlines() if line.startswith("| ")]
+    table = [line.split("|")[2:4] for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| .*(llama\.cpp|vLLM) \d", line)]
+    assert len(table) >= 6
+    for takt, rival in table:
+        assert any(set(numbers_of(takt)) | set(numbers_of(rival)) <= line for line in lines), (takt, rival)
+
+
 def test_one_thread_and_avx2_alone():
     for label, name, cases in (("one thread, decode", "cpu/one_thread.json", ["decode", "prefill-512"]),
                                ("AVX2 alone", "cpu/avx2.json", ["prefill-128", "prefill-512", "prefill-2048"])):
