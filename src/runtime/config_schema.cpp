@@ -190,6 +190,11 @@ std::string check_value(const ConfigKey& key) {
         key.target);
 }
 
+std::string refuse_cuda_kv(const std::string& name) {
+    if (name == "auto" || name == "f16" || name == "bf16") return {};
+    return "\"" + name + "\" is not available on CUDA devices in this version";
+}
+
 std::optional<Contradiction> find_contradiction(const Config& c) {
     const int32_t block = c.kv.block_tokens;
     if (block != 8 && block != 16 && block != 32 && block != 64) {
@@ -204,14 +209,11 @@ std::optional<Contradiction> find_contradiction(const Config& c) {
     if (c.scheduler.prefill_stream) {
         return Contradiction{"scheduler", "prefill_stream", "\"true\" is not available in this version"};
     }
-    if (c.device.kind == "sim" && c.sim.faults && c.device.on_lost == "restart") {
-        return Contradiction{"device", "on_lost", "\"restart\" is not available in this version"};
-    }
     if (c.server.tls_cert.empty() != c.server.tls_key.empty()) {
         return Contradiction{"server", "tls_cert", "tls_cert and tls_key go together"};
     }
-    if (c.device.kind == "cuda" && c.kv.dtype == "int8") {
-        return Contradiction{"kv", "dtype", "\"int8\" is not available on CUDA devices in this version"};
+    if (const std::string why = refuse_cuda_kv(c.kv.dtype); c.device.kind == "cuda" && !why.empty()) {
+        return Contradiction{"kv", "dtype", why};
     }
     if (c.device.activations == "float32" && c.kv.dtype != "auto" && c.kv.dtype != "f32") {
         return Contradiction{"kv", "dtype", "device.activations = \"float32\" needs f32, found \"" + c.kv.dtype + "\""};

@@ -38,6 +38,9 @@ std::string number_text(double value);
 /// Range, word and availability check of one key's present value; empty if it is allowed, else "expected ..., found ...".
 std::string check_value(const ConfigKey& key);
 
+/// Why a CUDA device cannot hold K and V of kv.dtype `name`; empty if it can. Asked again where device.kind = "auto" found one.
+std::string refuse_cuda_kv(const std::string& name);
+
 /// Contradictions between keys (and values that a later version will take); empty if there is none, else the sentence, and the
 /// key it is about in `section` and `name`.
 struct Contradiction {

@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "model/llama.h"
 #include "model/sim_model.h"
+#include "runtime/config_schema.h"
 #include "runtime/scheduler_setup.h"
 #include "runtime/text_file.h"
 
@@ -43,13 +44,14 @@ CpuIsa isa_of(const std::string& isa) {
 
 DType kv_type_of(const Config& config, const Device& device) {
     const std::string& name = config.kv.dtype;
+    if (device.caps().kind == DeviceKind::cuda) {
+        const std::string why = refuse_cuda_kv(name);
+        if (!why.empty()) throw config_error("kv.dtype: " + why);
+    }
     if (name == "f32") return DType::f32;
     if (name == "f16") return DType::f16;
     if (name == "bf16") return DType::bf16;
-    if (name == "int8") {
-        if (device.caps().kind != DeviceKind::cuda) return DType::i8;
-        throw config_error("kv.dtype: \"int8\" is not available on CUDA devices in this version");   // found by device.kind = "auto"
-    }
+    if (name == "int8") return DType::i8;
     if (device.caps().kind == DeviceKind::cpu && config.device.activations == "float32") return DType::f32;
     return device.caps().kv_type;
 }

@@ -54,6 +54,8 @@ TEST_CASE("contradictions name the line, in lists of tables too") {
     CHECK(has(error_of("[device]\nactivations = \"float32\"\n[kv]\ndtype = \"f16\"\n"), ":4:9: kv.dtype: "));
     CHECK(has(error_of("[device]\nactivations = \"float32\"\n[kv]\ndtype = \"int8\"\n"), ":4:9: kv.dtype: "));
     CHECK(has(error_of("[device]\nkind = \"cuda\"\n[kv]\ndtype = \"int8\"\n"), ":4:9: kv.dtype: \"int8\" is not available on CUDA"));
+    CHECK(has(error_of("[device]\nkind = \"cuda\"\n[kv]\ndtype = \"f32\"\n"), ":4:9: kv.dtype: \"f32\" is not available on CUDA"));
+    CHECK(error_of("[device]\nkind = \"cuda\"\n[kv]\ndtype = \"bf16\"\n") == "accepted");
     CHECK(error_of("[device]\nkind = \"cpu\"\n[kv]\ndtype = \"int8\"\n") == "accepted");
     CHECK(error_of("[kv]\ndtype = \"int8\"\n") == "accepted");   // auto: refused where a CUDA device is found
 }
