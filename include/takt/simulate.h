@@ -31,7 +31,7 @@ struct SimulateOptions {
 
 /// Step times of the device and model that `config` names, measured on it without a server, as the text of a profile file.
 /// Takes the device for some seconds. Any thread. @throws config_error, load_error.
-std::string measure_profile(const Config& config);
+std::string profile(const Config& config);
 
 /// The figures of all requests, or of a class's or a tenant's.
 struct SimulateGroup {

@@ -27,9 +27,6 @@ struct ConfigOptions {
 /// @throws config_error.
 Config read_config(const ConfigOptions& options);
 
-/// A string as a TOML value.
-std::string toml_string(const std::string& text);
-
 // One function a command; each returns an exit code and lets config_error and load_error out.
 
 struct ServeOptions {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cli/clock.h"
+#include "cli/quoted_text.h"
 
 namespace takt::cli {
 
@@ -34,25 +35,6 @@ LogLevel parse_level(const std::string& name) {
     return LogLevel::off;
 }
 
-void append_quoted(std::string& out, std::string_view text) {
-    constexpr char digits[] = "0123456789abcdef";
-    out += '"';
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (byte < 0x20) {
-            out += "\\u00";
-            out += digits[byte >> 4];
-            out += digits[byte & 15];
-        } else {
-            out += c;
-        }
-    }
-    out += '"';
-}
-
 std::string log_line(const LogRecord& record, bool json) {
     std::string out;
     if (!json) {
@@ -65,12 +47,9 @@ std::string log_line(const LogRecord& record, bool json) {
         for (const char c : record.message) out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
         return out + '\n';
     }
-    out = "{\"time\":\"" + timestamp() + "\",\"level\":";
-    append_quoted(out, level_name(record.level));
-    out += ",\"component\":";
-    append_quoted(out, record.component);
-    out += ",\"message\":";
-    append_quoted(out, record.message);
+    out = "{\"time\":\"" + timestamp() + "\",\"level\":" + quoted_text(level_name(record.level));
+    out += ",\"component\":" + quoted_text(record.component);
+    out += ",\"message\":" + quoted_text(record.message);
     return out + "}\n";
 }
 

@@ -16,6 +16,10 @@ namespace takt::cli {
 
 namespace {
 
+// CLI11 2.1 reads -1 as 2^64 - 1.
+const CLI::Validator kSeed([](const std::string& text) { return text.starts_with('-') ? "found " + text + ", allowed 0 to 2^64 - 1" : ""; },
+                           "0 to 2^64 - 1");
+
 // What the parsed command will run.
 struct Choice {
     std::function<int()> command;
@@ -39,10 +43,10 @@ void add_serve(CLI::App& program, ServeOptions& options, const Environment& envi
 void add_generate(CLI::App& program, GenerateOptions& options, Choice& choice) {
     CLI::App& app = *program.add_subcommand("generate", "stream one answer to standard output");
     add_config(app, options.config, true);
-    app.add_option("--max-tokens", options.max_tokens, "tokens at most")->check(CLI::Range(1, 2147483647));
-    app.add_option("--temperature", options.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 100.0));
-    app.add_option("--top-p", options.top_p, "over 0 to 1")->check(CLI::Range(1e-9, 1.0));
-    app.add_option("--seed", options.seed, "the same seed gives the same answer");
+    app.add_option("--max-tokens", options.max_tokens, "tokens at most (the rest of the context)")->check(CLI::Range(1, 2147483647));
+    app.add_option("--temperature", options.temperature, "0: always the likeliest token (1)")->check(CLI::Range(0.0, 100.0));
+    app.add_option("--top-p", options.top_p, "over 0 to 1 (1)")->check(CLI::Range(1e-9, 1.0));
+    app.add_option("--seed", options.seed, "the same seed gives the same answer")->check(kSeed);
     app.add_flag("--chat", options.chat, "the prompt is a user's message, not raw text");
     app.add_flag("--timings", options.timings, "print timings to standard error");
     app.add_option("PROMPT", options.prompt, "the text, or - for standard input")->required();
@@ -52,9 +56,10 @@ void add_generate(CLI::App& program, GenerateOptions& options, Choice& choice) {
 void add_chat(CLI::App& program, ChatOptions& options, const Environment& environment, Choice& choice) {
     CLI::App& app = *program.add_subcommand("chat", "a conversation in the terminal");
     add_config(app, options.config, true);
-    app.add_option("--max-tokens", options.max_tokens, "tokens an answer at most")->check(CLI::Range(1, 2147483647));
-    app.add_option("--temperature", options.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 100.0));
-    app.add_option("--seed", options.seed, "the same seed gives the same answers");
+    app.add_option("--max-tokens", options.max_tokens, "tokens an answer at most (the rest of the context)")
+        ->check(CLI::Range(1, 2147483647));
+    app.add_option("--temperature", options.temperature, "0: always the likeliest token (0.7)")->check(CLI::Range(0.0, 100.0));
+    app.add_option("--seed", options.seed, "the same seed gives the same answers")->check(kSeed);
     app.add_option("--system", options.system, "the system message");
     app.callback([&] {
         options.history_file = environment("HOME").value_or("");
@@ -83,9 +88,9 @@ void add_simulate(CLI::App& program, SimulateCommand& command, Choice& choice) {
     app.add_option("--rate", options.rate, "arrivals a second are multiplied by it")->check(CLI::Range(1e-6, 1e6));
     app.add_option("--seconds", options.seconds, "of the trace; 0: all")->check(CLI::Range(0.0, 1e9));
     app.add_option("--requests", options.requests, "as many, the trace repeated; 0: its own")->check(CLI::Range(0, 100000000));
-    app.add_option("--seed", options.seed, "seed of the noise");
+    app.add_option("--seed", options.seed, "seed of the noise")->check(kSeed);
     app.add_option("--swap-mib", options.swap_mib, "host memory for the KV of preempted requests")->check(CLI::Range(0, 1'000'000'000));
-    app.add_flag("!--no-spread", options.spread, "leave batched stamps as they are");
+    app.add_flag_callback("--no-spread", [&options] { options.spread = false; }, "leave batched stamps as they are");
     app.add_flag("--check", options.check, "hold every plan against the invariants");
     app.add_option("--explain", options.num_explained, "so many of the worst gaps, with their causes")->check(CLI::Range(0, 10000));
     app.add_option("--json", command.json, "write the figures to this file");
@@ -103,23 +108,25 @@ void add_quantize(CLI::App& program, QuantizeOptions& options, Choice& choice) {
 
 void add_bench(CLI::App& program, BenchOptions& options, Choice& choice) {
     CLI::App& app = *program.add_subcommand("bench", "load a server and measure it");
-    app.add_option("--url", options.urls, "ws://HOST:PORT/v1/stream or http://HOST:PORT/v1; several are measured in turn")
+    app.add_option("--url", options.urls,
+                   "ws://HOST:PORT/v1/stream or http://HOST:PORT/v1; several are measured in turn (ws://127.0.0.1:8480/v1/stream)")
         ->expected(1)
         ->take_all();
-    app.add_option("--api", options.api, "http: completions (token ids) or chat (words)")->check(CLI::IsMember({"completions", "chat"}));
-    app.add_option("--concurrency", options.concurrency, "closed loop: this many at once; a list is a sweep")->delimiter(',');
-    app.add_option("--requests", options.num_requests, "requests a point")->check(CLI::Range(1, 1000000));
+    app.add_option("--api", options.api, "http: completions (token ids; the default) or chat (words)")
+        ->check(CLI::IsMember({"completions", "chat"}));
+    app.add_option("--concurrency", options.concurrency, "closed loop: this many at once; a list is a sweep (8)")->delimiter(',');
+    app.add_option("--requests", options.num_requests, "requests a point (64)")->check(CLI::Range(1, 1000000));
     app.add_option("--rate", options.rate, "open loop: arrivals a second")->check(CLI::Range(1e-6, 1e6));
-    app.add_option("--arrivals", options.arrivals, "poisson or fixed")->check(CLI::IsMember({"poisson", "fixed"}));
+    app.add_option("--arrivals", options.arrivals, "poisson or fixed (poisson)")->check(CLI::IsMember({"poisson", "fixed"}));
     app.add_option("--trace", options.trace, "open loop: arrivals of a recorded trace");
-    app.add_option("--time-scale", options.time_scale, "of the trace: 2 sends twice as fast")->check(CLI::Range(1e-3, 1e6));
+    app.add_option("--time-scale", options.time_scale, "of the trace: 2 sends twice as fast (1)")->check(CLI::Range(1e-3, 1e6));
     app.add_option("--seconds", options.seconds, "open loop: arrivals of this long at most")->check(CLI::Range(0.001, 1e7));
     app.add_option("--scenario", options.scenario, "insert: a long prompt beside short streams")->check(CLI::IsMember({"insert"}));
-    app.add_option("--streams", options.num_streams, "short streams of the insertion")->check(CLI::Range(1, 100000));
-    app.add_option("--insert-tokens", options.insert_tokens, "length of the inserted prompt")->check(CLI::Range(1, 10000000));
-    app.add_option("--prompt-tokens", options.prompt_tokens, "length of a prompt")->check(CLI::Range(1, 10000000));
+    app.add_option("--streams", options.num_streams, "short streams of the insertion (8)")->check(CLI::Range(1, 100000));
+    app.add_option("--insert-tokens", options.insert_tokens, "length of the inserted prompt (2000)")->check(CLI::Range(1, 10000000));
+    app.add_option("--prompt-tokens", options.prompt_tokens, "length of a prompt (128)")->check(CLI::Range(1, 10000000));
     app.add_option("--max-tokens", options.max_tokens, "tokens an answer (128; insertion 4096)")->check(CLI::Range(1, 10000000));
-    app.add_option("--repeat", options.repeat, "rounds; servers take turns")->check(CLI::Range(1, 1000));
+    app.add_option("--repeat", options.repeat, "rounds; servers take turns (1)")->check(CLI::Range(1, 1000));
     app.add_option("--itl-ms", options.itl_ms, "a gap longer than this is late (40); asked of the server if given")
         ->check(CLI::Range(1e-3, 1e9));
     app.add_option("--itl-factor", options.itl_factor, "insertion: this many times the streams' own plain gap instead")
@@ -127,7 +134,7 @@ void add_bench(CLI::App& program, BenchOptions& options, Choice& choice) {
     app.add_option("--ttft-ms", options.ttft_ms, "a first token later than this misses (2000); asked of the server if given")
         ->check(CLI::Range(1e-3, 1e9));
     app.add_flag("--may-stop", options.may_stop, "answers may end before --max-tokens");
-    app.add_option("--seed", options.seed, "of arrivals and prompts");
+    app.add_option("--seed", options.seed, "of arrivals and prompts (1)")->check(kSeed);
     app.add_option("--key", options.key, "bearer key");
     app.add_option("--model", options.model, "model name for http (the first that the server names)");
     app.add_option("--json", options.json, "write the figures to this file");

@@ -6,31 +6,16 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 #include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/simulate_json.h"
 #include "cli/svg_plot.h"
+#include "cli/text_file.h"
 
 namespace takt::cli {
 
 namespace {
-
-std::string read_file(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) throw config_error(path + ": cannot be read");
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
-
-void write_file(const std::string& path, const std::string& text) {
-    std::ofstream out(path, std::ios::binary);
-    out << text;
-    if (!out.flush()) throw load_error(errc::internal, path + ": cannot be written");
-}
 
 void print_group(const char* indent, const SimulateGroup& g) {
     std::printf("%s%-12s %8" PRIu64 " %7.1f %8.1f %7.1f %7.1f %8.1f %7.3f %9.1f %8.3f %8.2f\n", indent, g.name.c_str(), g.requests,
@@ -107,16 +92,18 @@ std::string plot_of(const std::vector<SimulateResult>& results, double itl_ms) {
 int simulate(const SimulateCommand& command) {
     const Config config = read_config(command.config);
     SimulateOptions options = command.options;
-    if (!command.profile.empty()) options.profile = read_file(command.profile);
+    if (!command.profile.empty()) options.profile = read_text_file(command.profile);
     const Trace trace = read_trace(command.trace);
+    check_writable(command.json);
+    check_writable(command.plot);
     const auto begin = steady_now();
     const std::vector<SimulateResult> results = simulate(config, trace, options);
     const double wall_s = std::chrono::duration<double>(steady_now() - begin).count();
     print_results(results);
     if (options.num_explained > 0) print_explained(results);
     std::fprintf(stderr, "%.2f s of wall time\n", wall_s);
-    if (!command.json.empty()) write_file(command.json, simulate_json(command, config, results, wall_s));
-    if (!command.plot.empty()) write_file(command.plot, plot_of(results, config.sla.itl_ms));
+    if (!command.json.empty()) write_text_file(command.json, simulate_json(command, config, results, wall_s));
+    if (!command.plot.empty()) write_text_file(command.plot, plot_of(results, config.sla.itl_ms));
     int code = kDone;
     for (const SimulateResult& r : results) {
         if (r.wrong.empty()) continue;

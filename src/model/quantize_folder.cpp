@@ -109,6 +109,21 @@ bool copy_others(const std::string& in, const std::string& out) {
     return !failed;
 }
 
+/// Removes a file at the end of its life unless it is kept: the folder is empty again, as the next try wants it.
+class Unfinished {
+public:
+    explicit Unfinished(std::string path) : path_(std::move(path)) {}
+    Unfinished(const Unfinished&) = delete;
+    Unfinished& operator=(const Unfinished&) = delete;
+    ~Unfinished() {
+        if (!path_.empty()) std::remove(path_.c_str());
+    }
+    void keep() { path_.clear(); }
+
+private:
+    std::string path_;
+};
+
 }  // namespace
 
 std::optional<GptqConfig> gptq_format(const std::string& name) {
@@ -136,6 +151,7 @@ Result<QuantizeTotals> quantize_folder(const std::string& in, const std::string&
         }
     }
     const std::string path = out + "/model.safetensors";
+    Unfinished unfinished(path);
     std::ofstream data(path, std::ios::binary);
     const std::string header = header_of(entries);
     const uint64_t length = header.size();
@@ -153,6 +169,7 @@ Result<QuantizeTotals> quantize_folder(const std::string& in, const std::string&
     // The config comes last: a folder without one is no model.
     const bool copied = data && copy_others(in, out);
     if (!copied || !(std::ofstream(out + "/config.json") << config.value())) return Error{path + ": cannot be written"};
+    unfinished.keep();
     return totals;
 }
 

@@ -53,7 +53,7 @@ TEST_CASE("settings have their bounds, and no argument clears them") {
     }
     CHECK(conversation.settings().temperature == 0.5);
     conversation.take_line("/temperature");
-    CHECK_FALSE(conversation.settings().temperature);
+    CHECK(conversation.settings().temperature == 0.7);
     conversation.take_line("/seed 18446744073709551615");
     CHECK(conversation.settings().seed == ~std::uint64_t{0});
     conversation.take_line("/timings");

@@ -31,6 +31,7 @@ def test_version_and_help():
 
 @pytest.mark.parametrize("arguments", [
     [], ["nothing"], ["serve", "--nothing"], ["generate"], ["generate", "x", "--temperature", "-1"],
+    ["generate", "x", "--seed", "-1"], ["bench", "--seed", "-1"],
     ["serve", "--set", "server.prot=1"], ["serve", "--set", "server.port=99999999"],
     ["serve", "--config", "/nonexistent.toml"], ["serve", *SIM, "--set", "server.host=0.0.0.0"],
     ["serve", *SIM, "--set", "server.max_connections=2000000000"],
@@ -87,6 +88,31 @@ def test_a_profile_that_was_measured_on_a_device_is_simulated(tmp_path):
         figures.append(json.loads(out.read_text())["results"][0]["total"]["ttft_ms"]["mean"])
     assert figures[1] == pytest.approx(figures[0], rel=.01)
     assert takt("bench", "--profile", str(profile), "--concurrency", "2").returncode == 2
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_a_file_for_figures_that_cannot_be_written_is_said_before_the_run(tmp_path, option):
+    trace, absent = tmp_path / "trace.csv", tmp_path / "absent" / "figures"
+    trace.write_text("arrival_s,tenant,input_tokens,output_tokens\n0,a,10,5\n")
+    # No server answers there: it is not even asked.
+    for command in (["simulate", "--trace", str(trace)], ["bench", "--url", "ws://127.0.0.1:9/v1/stream"]):
+        result = takt(*command, option, str(absent))
+        assert result.returncode == 1 and str(absent) in result.stderr and not result.stdout
+        # And what cannot be measured leaves no empty file behind.
+    kept = tmp_path / "figures"
+    assert takt("bench", "--url", "ws://127.0.0.1:9/v1/stream", option, str(kept)).returncode == 1 and not kept.exists()
+
+
+def test_an_interrupted_quantize_is_130_and_leaves_nothing(tmp_path):
+    if not MODEL.exists():
+        pytest.skip("the default model is not fetched")
+    out = tmp_path / "out.gguf"
+    process = subprocess.Popen([PROGRAM, "quantize", str(MODEL), str(out), "--format", "q6_k"], stdout=subprocess.DEVNULL)
+    while not (partial := tmp_path / "out.gguf.partial").exists():
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(HANG) == 130 and not partial.exists() and not out.exists()
 
 
 def test_simulate_says_what_is_wrong(tmp_path):

@@ -124,6 +124,11 @@ TEST_CASE("a quantised folder opens, keeps tokenizer and tables, and its weights
         }
         CHECK(quantize_folder(in.path(), out, *gptq_format(name), {}).error() == out + ": a new or empty folder expected");
         CHECK(quantize_folder(out, parent.file("again"), *gptq_format(name), {}).error().find("quantised already") != std::string::npos);
+        // Whoever is told of a tensor may end the work: the folder is as empty as the next try wants it.
+        const std::string ended = parent.file(std::string(name) + "-ended");
+        const auto end_it = [](const QuantizedTensor&) { throw std::runtime_error("enough"); };
+        CHECK_THROWS_WITH(quantize_folder(in.path(), ended, *gptq_format(name), end_it), "enough");
+        CHECK(std::filesystem::is_empty(ended));
         ModelDriver driver(out, {}, {[](void*) -> uint64_t { return 0; }, nullptr}, DType::f16, 64);
         INFO(driver.error);
         REQUIRE(driver.error.empty());

@@ -135,6 +135,21 @@ TEST_CASE("rows that are no whole 256-block take the stand-in, and split models 
     CHECK(opened.value()->tensors().head.type == DType::q8_0);
 }
 
+TEST_CASE("whoever is told of a tensor may end the work, and nothing of it is left") {
+    const TemporaryFolder folder;
+    const std::string in = folder.write("in.gguf", synthetic_gguf(SyntheticModel(float_shape())));
+    const std::string out = folder.file("out.gguf");
+    int told = 0;
+    const auto end_it = [&](const QuantizedTensor&) {
+        CHECK(std::filesystem::exists(out + ".partial"));
+        if (++told == 3) throw std::runtime_error("enough");
+    };
+    CHECK_THROWS_WITH(quantize_gguf(in, out, DType::q8_0, end_it), "enough");
+    CHECK(told == 3);
+    CHECK_FALSE(std::filesystem::exists(out));
+    CHECK_FALSE(std::filesystem::exists(out + ".partial"));
+}
+
 TEST_CASE("an unknown format and a path that cannot be written are refused") {
     CHECK(quantize_format("q4_k").value() == DType::q4_k);
     CHECK(quantize_format("q2_k").error() ==

@@ -12,7 +12,6 @@
 #include <boost/json/serialize.hpp>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 
 #include "cli/bench/insertion.h"
 #include "cli/bench/options.h"
@@ -20,6 +19,7 @@
 #include "cli/bench/report.h"
 #include "cli/clock.h"
 #include "cli/command.h"
+#include "cli/text_file.h"
 
 namespace takt::cli {
 
@@ -45,13 +45,6 @@ void check(const BenchOptions& options) {
     if (!options.profile.empty() && (loads > 0 || !options.urls.empty())) {
         throw config_error("--profile: measures a device without a server; found a load or --url beside it");
     }
-}
-
-void write_file(const std::string& path, const std::string& text) {
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (!out) throw load_error(errc::internal, path + ": could not be written");
 }
 
 // A run of the command. Everything on the io_context.
@@ -261,22 +254,23 @@ void Bench::report() {
         for (const LoadPoint& point : load_points_) points.push_back(load_json(point));
         for (const InsertPoint& point : insert_points_) points.push_back(insert_json(point));
         out["points"] = std::move(points);
-        write_file(options_.json, json::serialize(out) + "\n");
+        write_text_file(options_.json, json::serialize(out) + "\n");
     }
     if (options_.plot.empty()) return;
     for (std::size_t server = 0; server < panels_.size(); ++server) {
         panels_[server].title = "gap between tokens, " + names_[server];
         panels_[server].promise_ms = targets_.itl_ms;
     }
-    write_file(options_.plot, gap_plot(panels_));
+    write_text_file(options_.plot, gap_plot(panels_));
 }
 
 }  // namespace
 
 int bench(const BenchOptions& options) {
     check(options);
+    for (const std::string& path : {options.json, options.plot, options.profile}) check_writable(path);
     if (!options.profile.empty()) {
-        write_file(options.profile, measure_profile(read_config(options.config)));
+        write_text_file(options.profile, profile(read_config(options.config)));
         return kDone;
     }
     Bench run(options);

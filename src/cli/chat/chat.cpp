@@ -32,7 +32,7 @@ Conversation::Settings settings_of(const ChatOptions& options) {
     Conversation::Settings out;
     out.system = options.system;
     out.max_tokens = options.max_tokens;
-    out.temperature = options.temperature;
+    if (options.temperature) out.temperature = *options.temperature;
     out.seed = options.seed;
     return out;
 }
@@ -155,7 +155,7 @@ asio::awaitable<void> Chat::ask() {
     request.messages = conversation_.messages();
     const Conversation::Settings& settings = conversation_.settings();
     if (settings.max_tokens) request.max_tokens = *settings.max_tokens;
-    if (settings.temperature) request.sampling.temperature = *settings.temperature;
+    request.sampling.temperature = settings.temperature;
     request.sampling.seed = settings.seed;
     auto submitted = co_await engine_.async_submit(std::move(request), refusal, asio::as_tuple(asio::use_awaitable));
     if (std::get<0>(submitted)) {

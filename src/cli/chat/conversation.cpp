@@ -16,7 +16,7 @@ constexpr const char* kHelp =
     "/undo               forget the last question and its answer\n"
     "/retry              ask the last question again\n"
     "/system [TEXT]      set the system message, or clear it; starts anew\n"
-    "/temperature [T]    0 to 100, without T: the default\n"
+    "/temperature [T]    0 to 100, without T: 0.7\n"
     "/max_tokens [N]     tokens of an answer, without N: the rest of the context\n"
     "/seed [N]           the same seed gives the same answers, without N: a new one each time\n"
     "/timings            print timings after each answer, or no longer\n"
@@ -47,17 +47,17 @@ std::optional<Number> number_of(const std::string& text, Number low, Number high
     return value;
 }
 
-// Sets or, without an argument, clears `slot`.
-template <class Number>
-Conversation::Step set_number(const std::string& name, const std::string& argument, std::optional<Number>& slot, Number low, Number high,
-                              const char* allowed) {
+// Sets `slot`, without an argument to what it is at first.
+template <class Slot, class Number>
+Conversation::Step set_number(const std::string& name, const std::string& argument, Slot& slot, const Slot& at_first, Number low,
+                              Number high, const char* allowed) {
     if (argument.empty()) {
-        slot.reset();
+        slot = at_first;
         return says(name + ": the default\n");
     }
     const std::optional<Number> value = number_of<Number>(argument, low, high);
     if (!value) return says(name + ": found " + argument + ", allowed " + allowed + "\n", true);
-    slot = value;
+    slot = *value;
     return says(name + ": " + argument + "\n");
 }
 
@@ -101,9 +101,11 @@ Conversation::Step Conversation::take_command(const std::string& name, const std
 }
 
 Conversation::Step Conversation::set_value(const std::string& name, const std::string& argument) {
-    if (name == "/temperature") return set_number(name, argument, settings_.temperature, 0.0, 100.0, "0 to 100");
-    if (name == "/max_tokens") return set_number(name, argument, settings_.max_tokens, 1, 2147483647, "1 up");
-    if (name == "/seed") return set_number(name, argument, settings_.seed, std::uint64_t{0}, ~std::uint64_t{0}, "0 to 2^64 - 1");
+    Settings& s = settings_;
+    const Settings at_first;
+    if (name == "/temperature") return set_number(name, argument, s.temperature, at_first.temperature, 0.0, 100.0, "0 to 100");
+    if (name == "/max_tokens") return set_number(name, argument, s.max_tokens, at_first.max_tokens, 1, 2147483647, "1 up");
+    if (name == "/seed") return set_number(name, argument, s.seed, at_first.seed, std::uint64_t{0}, ~std::uint64_t{0}, "0 to 2^64 - 1");
     return says("no such command: " + name + "; /help lists them\n", true);
 }
 

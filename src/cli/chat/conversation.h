@@ -14,7 +14,7 @@ public:
     struct Settings {
         std::string system;
         std::optional<int> max_tokens;
-        std::optional<double> temperature;
+        double temperature = 0.7;   ///< as on the page: at the protocols' 1 small models ramble
         std::optional<std::uint64_t> seed;
         bool timings = false;
     };

@@ -1,4 +1,4 @@
-// takt::measure_profile: loads a model as the engine would and times steps on it. See include/takt/simulate.h.
+// takt::profile: loads a model as the engine would and times steps on it. See include/takt/simulate.h.
 #include <takt/error.h>
 #include <takt/simulate.h>
 
@@ -8,7 +8,7 @@
 
 namespace takt {
 
-std::string measure_profile(const Config& config) {
+std::string profile(const Config& config) {
     const RealClock clock;
     const Logger log(config.log);
     const std::unique_ptr<LoadedModel> loaded = load_everything(config, clock, log);
