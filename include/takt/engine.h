@@ -34,6 +34,9 @@ struct Refusal {
     double retry_after_ms = 0;      ///< 0: none
 };
 
+/// Any thread, many at once; only assignment and destruction want the handle for themselves. An empty one (default-constructed or moved
+/// from) may be assigned to, destroyed and asked for bool, nothing else. Each asynchronous operation completes exactly once, never inside
+/// the call that starts it, on its handler's associated executor, else on the one given to async_load.
 class Engine {
 public:
     using LoadHandler = boost::asio::any_completion_handler<void(std::exception_ptr, Engine)>;
@@ -46,7 +49,8 @@ public:
     Engine& operator=(Engine&&) noexcept;
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
-    /// Cancels everything, waits for the device to finish what was launched, joins the engine thread.
+    /// Cancels everything, waits for the device to finish what was launched, joins the engine thread. Not from within Config::log or
+    /// Config::on_progress, which that thread calls.
     ~Engine();
 
     /// Loads the model named by `config` on a thread of its own. `executor`: where handlers without an associated executor run.
@@ -60,9 +64,11 @@ public:
             token, std::move(executor), std::move(config));
     }
 
-    /// Admission: validates, tokenises off the caller's thread, queues. On refusal the error_code says why and, if `refusal` is
-    /// not null, the text is left there before completion (it must outlive the operation). The cancellation slot cancels the
-    /// submission (errc::cancelled). Completes once the request is accepted (queued or running) or refused.
+    /// Admission: validates, tokenises off the caller's thread, queues. Completes once the request is accepted (queued or running) or
+    /// refused; on refusal the error_code says why, and `refusal`, where given, holds text and time before the completion. The
+    /// cancellation slot cancels the submission, while it is none of the engine's requests yet. Errors: bad_request, unauthorized (a
+    /// tenant that the configuration does not have), context_too_long, queue_full, deadline_unreachable, draining, device_lost, internal,
+    /// cancelled.
     template <class Token>
     auto async_submit(Request request, Token&& token) {
         return async_submit(std::move(request), std::shared_ptr<Refusal>(), std::forward<Token>(token));
@@ -77,7 +83,7 @@ public:
     }
 
     /// Refuses new requests (errc::draining), lets running ones finish until `deadline`, cancels the rest, completes when none is
-    /// left. Error: errc::deadline_exceeded if some had to be cancelled.
+    /// left. Error: errc::deadline_exceeded if some had to be cancelled. Of several drains the latest deadline given holds for all.
     template <class Token>
     auto async_drain(std::chrono::steady_clock::time_point deadline, Token&& token) {
         return boost::asio::async_initiate<Token, void(boost::system::error_code)>(
@@ -87,19 +93,25 @@ public:
             token, deadline);
     }
 
-    // Snapshots; any thread.
+    /// Every series of docs/metrics.md that is the engine's.
     [[nodiscard]] MetricsSnapshot metrics() const;
+    /// Whether requests can be served now, else why not.
     [[nodiscard]] HealthSnapshot health() const;
     [[nodiscard]] ModelInfo model() const;
+    /// The last steps that have ended, oldest first; at most config.log_section.flight_recorder_steps.
     [[nodiscard]] std::vector<StepRecord> recorder() const;
+    /// What was planned before loading, and what is in use since.
     [[nodiscard]] MemoryPlan memory_plan() const;
 
-    // Pure; any thread. @throws boost::system::system_error with errc::bad_request.
+    /// The tokens of a text; BOS in front where the model wants one and the text does not begin with it. With `parse_special` special
+    /// tokens in the text are recognised. On the caller's thread. @throws boost::system::system_error with errc::bad_request.
     [[nodiscard]] std::vector<int32_t> tokenize(const std::string& text, bool parse_special = false) const;
+    /// The text of tokens, special ones included. @throws boost::system::system_error with errc::bad_request for an id that is none.
     [[nodiscard]] std::string detokenize(const std::vector<int32_t>& tokens) const;
-    /// What the chat template makes of the messages, with the generation prompt.
+    /// What the chat template makes of the messages, with the generation prompt. @throws boost::system::system_error with
+    /// errc::bad_request where the template rejects them or there is none.
     [[nodiscard]] std::string render(const boost::json::array& messages) const;
-    /// The tokens that a chat request would feed: text from messages never becomes a special token.
+    /// The tokens that a chat request would feed: text from messages never becomes a special token. @throws as render.
     [[nodiscard]] std::vector<int32_t> tokenize_messages(const boost::json::array& messages) const;
 
     /// Where handlers without an executor of their own complete.

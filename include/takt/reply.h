@@ -19,7 +19,8 @@ namespace detail {
 class ReplyState;
 }
 
-/// Distinct replies: safe from any thread. One reply: one thread at a time.
+/// Distinct replies: any threads at once. One reply: one thread at a time, but for cancel. May outlive its engine, which ends it. An
+/// empty one (default-constructed or moved from) has no next piece: async_next wants one that is not.
 class Reply {
 public:
     using NextHandler = boost::asio::any_completion_handler<void(boost::system::error_code, std::optional<Chunk>)>;

@@ -115,7 +115,8 @@ SubmitOutcome EngineCore::submit(PreparedRequest prepared, std::function<void(Re
         case Admission::Verdict::deadline_unreachable:
             return refuse(errc::deadline_unreachable, "the first token cannot come within the time asked for");
         case Admission::Verdict::too_long_for_kv:
-            return refuse(errc::context_too_long, "the prompt and its answer need more KV blocks than the engine has");
+            return refuse(errc::context_too_long, "the prompt has " + std::to_string(state->num_prompt) +
+                                                      " tokens, with one of an answer the KV pool holds " + std::to_string(pool));
     }
     state->pass = std::move(pass);
     out.stream = stream;
