@@ -69,6 +69,8 @@ private:
     std::optional<HttpReply> refuse_upgrade(const HttpRequest& request, std::string& subprotocol);
     HttpRequest plain_request(const UpgradeRequest& message);
     void log_request(const HttpRequest& request, int status, std::uint64_t begin_ns);
+    // With a body that comes, and with an answer that is to be taken.
+    std::chrono::nanoseconds patience() const { return seconds(state_.config.server.header_seconds * kBodyFactor); }
     std::chrono::nanoseconds seconds(double value) const {
         return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
     }
@@ -125,7 +127,7 @@ asio::awaitable<void> HttpConnection::refuse_unread(beast::error_code ec) {
     const bool silent = ec == http::error::end_of_stream || ec == beast::error::timeout ||
                         ec == http::error::partial_message || ec.category() != make_error_code(http::error::bad_method).category();
     if (silent) co_return;
-    HttpExchange exchange(stream_, false, false, HttpHeaders());
+    HttpExchange exchange(stream_, patience(), false, false, HttpHeaders());
     exchange.keep_alive = false;
     const errc code = status == 413 ? errc::too_large : errc::bad_request;
     state_.count_refusal(code);
@@ -154,7 +156,7 @@ asio::awaitable<bool> HttpConnection::read_body(Parser& parser) {
         auto written = co_await asio::async_write(stream_, asio::buffer(proceed), asio::as_tuple(asio::use_awaitable));
         if (std::get<0>(written)) co_return false;
     }
-    stream_.expires_after(seconds(state_.config.server.header_seconds * kBodyFactor));
+    stream_.expires_after(patience());
     auto read = co_await http::async_read(stream_, buffer_, parser, asio::as_tuple(asio::use_awaitable));
     if (std::get<0>(read)) {
         co_await refuse_unread(std::get<0>(read));
@@ -290,7 +292,7 @@ asio::awaitable<bool> HttpConnection::serve_one(Parser& parser) {
     ++state_.num_http_requests;
     HttpHeaders extra = state_.access.cors_headers(request);
     extra.emplace_back("x-request-id", request.request_id);
-    HttpExchange exchange(stream_, message.version() < 11, request.method == "HEAD", std::move(extra));
+    HttpExchange exchange(stream_, patience(), message.version() < 11, request.method == "HEAD", std::move(extra));
     exchange.keep_alive = message.keep_alive() && !winding_down_;
     std::optional<HttpReply> refusal = ambiguous(message);
     if (refusal) {

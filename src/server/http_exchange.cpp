@@ -8,11 +8,12 @@
 namespace takt::server {
 
 namespace {
-constexpr int kClientGone = 499;   // the status that logs elsewhere show for it; never sent
+constexpr int kClientGone = 499;                  // the status that logs elsewhere show for it; never sent
+constexpr std::size_t kPieceBytes = 256 * 1024;   // of a whole answer: the client's time is counted anew for each
 }  // namespace
 
-HttpExchange::HttpExchange(ClientStream& stream, bool http_1_0, bool head_only, HttpHeaders extra)
-    : stream_(stream), extra_(std::move(extra)), http_1_0_(http_1_0), head_only_(head_only) {}
+HttpExchange::HttpExchange(ClientStream& stream, std::chrono::nanoseconds patience, bool http_1_0, bool head_only, HttpHeaders extra)
+    : stream_(stream), patience_(patience), extra_(std::move(extra)), http_1_0_(http_1_0), head_only_(head_only) {}
 
 std::string_view status_text(int status) {
     switch (status) {
@@ -68,7 +69,12 @@ asio::awaitable<bool> HttpExchange::reply(HttpReply whole) {
     if (gone) whole.status = kClientGone;   // for the log alone
     std::string bytes = head_text(whole, false);
     if (!head_only_) bytes += whole.body;
-    return write(std::move(bytes));
+    for (std::size_t at = 0; !gone && at < bytes.size(); at += kPieceBytes) {
+        stream_.expires_after(patience_);
+        co_await write(bytes.substr(at, kPieceBytes));
+    }
+    stream_.expires_never();
+    co_return !gone;
 }
 
 asio::awaitable<bool> HttpExchange::begin(HttpReply head) {

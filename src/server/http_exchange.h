@@ -1,6 +1,7 @@
 // HttpExchange: Exchange over one TCP stream: heads and chunks as bytes. Server thread.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "server/client_stream.h"
@@ -10,8 +11,9 @@ namespace takt::server {
 
 class HttpExchange final : public Exchange {
 public:
-    /// `extra`: headers of every answer (request id, CORS). `stream` must outlive this.
-    HttpExchange(ClientStream& stream, bool http_1_0, bool head_only, HttpHeaders extra);
+    /// `extra`: headers of every answer (request id, CORS). `stream` must outlive this. A client that takes nothing of a whole answer for
+    /// `patience` is cut off; one that does not read its stream is paused as long as it stays.
+    HttpExchange(ClientStream& stream, std::chrono::nanoseconds patience, bool http_1_0, bool head_only, HttpHeaders extra);
 
     asio::awaitable<bool> reply(HttpReply whole) override;
     asio::awaitable<bool> begin(HttpReply head) override;
@@ -28,6 +30,7 @@ private:
     std::string head_text(const HttpReply& reply, bool chunked);
 
     ClientStream& stream_;
+    std::chrono::nanoseconds patience_;
     HttpHeaders extra_;
     bool http_1_0_ = false;
     bool head_only_ = false;

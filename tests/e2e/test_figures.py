@@ -70,6 +70,11 @@ def test_the_doors():
     check(row("256k characters")[1], max(doors["tokenise"][name]["max_ms"] for name in ("submitted", "tokenize")))
     check(row("16 streams of the real model")[1], doors["engine"]["median_ratio"])
     check(row("63 readers")[1], doors["stalled"]["median_of_ratios"])
+    storm = load("doors/breaker_2026-11-30.json")
+    for cell, phases in ((1, ("storm_without_key", "storm_with_key")), (2, ("storm_elsewhere", "alone"))):
+        for part, phase in zip(re.findall(r"[\d.]+; [\d.]+", row("three streams of the real model")[cell]), phases, strict=True):
+            check(part, storm["gap_ms"][phase]["p50"], storm["gap_ms"][phase]["p99"])
+    assert storm["different_texts_a_prompt"] == [1, 1, 1] and storm["accepted"] == storm["finished"]
     rate, frames = re.findall(r"\d[\d,]*", row("1,000 streams as fast")[1])
     assert abs(int(rate.replace(",", "")) - doors["streams"]["median"]["tokens_per_s"]) <= 1000
     assert abs(int(frames.replace(",", "")) - doors["streams"]["median"]["frames_per_s"]) <= 100

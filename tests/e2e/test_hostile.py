@@ -43,12 +43,12 @@ def read_to_end(connection):
     return seen
 
 
-def clean(server, connections=0):
+def clean(server, connections=0, patience=3):
     """Everything that anybody held is given back. One connection is the scraper's own."""
     server.wait_for("takt_requests_running", 0, 10)
     server.wait_for("takt_requests_waiting", 0)
     server.wait_for("takt_kv_blocks_used", 0)
-    server.wait_for("takt_connections", connections + 1)
+    server.wait_for("takt_connections", connections + 1, patience)
 
 
 def reset(connection):
@@ -92,6 +92,17 @@ def test_a_body_that_never_comes_runs_out_of_time(hasty):
         assert not read_to_end(connection).startswith(b"HTTP/1.1 200")
     assert time.monotonic() - begin > 3
     clean(hasty)
+
+
+def test_answers_that_nobody_takes_run_out_of_time(hasty):
+    """The client lives, and asks on: it reads nothing of what it is told."""
+    with open_socket(hasty) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(0.5)
+        with pytest.raises(OSError):                # its requests wait behind the answer that does not leave
+            while True:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+        clean(hasty, patience=30)
 
 
 @pytest.mark.parametrize("begin, piece", [(b"1;", b"x" * 65536), (b"0\r\nX: ", b"x" * 65536), (b"0\r\n", b"X: " + b"y" * 4093 + b"\r\n")])
