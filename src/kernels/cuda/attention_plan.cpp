@@ -11,6 +11,7 @@ namespace {
 
 constexpr int32_t kPartsABlock = 4;
 constexpr int32_t kAllUnits = std::numeric_limits<int32_t>::max();
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr int32_t kWhole = 1 << 24;     // more units than any context has
 constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
 // Microseconds on an H200 at head dimension 128, for the division of a mixed step: a tile of a prefill item, an item's start and
@@ -21,6 +22,8 @@ constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kNextItemUs = 6, kPartUs = 
                  kDecodeReadUs = 0.0076, kBeginUs = 6, kTakeOverUs = 12;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+/// Pieces of at most `size` units; most results are short enough to be one.
+int32_t pieces_of(int32_t units, int32_t size) { return units <= size ? 1 : std::min(ceil_div(units, size), kMaxSplits); }
 
 struct Planner {
     const AttentionPlanParams& p;
@@ -48,6 +51,23 @@ struct Planner {
     }
     [[nodiscard]] int32_t decode_units(int32_t s) const {
         return ceil_div(segment(s).position_begin + segment(s).num_rows - kv_low(s, 0, kDecodeUnit), kDecodeUnit);
+    }
+
+    /// The items of all results of a segment, none of which is cut. A step of 256 decode rows has a thousand of them.
+    void emit_whole(int32_t s, int32_t low, int32_t high) {
+        const int32_t all = segment(s).num_rows * group, num_heads = p.kv.num_kv_heads;
+        if (num_work + num_heads * results(s) > p.capacity.max_work) {
+            overflow = true;
+            return;
+        }
+        AttentionWork* const work = p.host.work;
+        int32_t at = num_work;
+        for (int32_t h = 0; h < num_heads; ++h) {
+            for (int32_t m = 0; m < all; m += kDecodeRows, ++at) {
+                work[at] = {s, h, m, std::min(kDecodeRows, all - m), low, high, -1, at | 1 << kSplitShift};
+            }
+        }
+        num_work = at;
     }
 
     /// Items of one result: `splits` ranges of [low, high) in whole units.
@@ -79,24 +99,25 @@ struct Planner {
     /// About how long the step's decode items take when every result is cut into pieces of at most `size` units, in units'
     /// worth of one block's time: the longest block's items, each with its start and end, and the combination of most parts.
     [[nodiscard]] double decode_cost(int32_t size, int64_t all_units) {
-        loads.fill(0);
-        int32_t at = 0, parts = 1;
-        double most = 0;
+        const auto num_slots = static_cast<size_t>(slots);
+        std::fill_n(loads.begin(), num_slots, 0.0);
+        size_t at = 0;
+        int32_t parts = 1;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (!is_decode(s)) continue;
-            const int32_t units = decode_units(s), splits = std::min(ceil_div(units, size), kMaxSplits);
+            const int32_t units = decode_units(s), splits = pieces_of(units, size);
             parts = std::max(parts, splits);
-            const double item = ceil_div(units, splits) + (splits > 1 ? 1.5 : 0.7);
+            const double item = splits == 1 ? units + 0.7 : ceil_div(units, splits) + 1.5;
             for (int32_t i = p.kv.num_kv_heads * results(s) * splits; i > 0; --i) {
-                double& load = loads[static_cast<size_t>(at)];
-                load += item;
-                most = std::max(most, load);
-                at = at + 1 == slots ? 0 : at + 1;
+                loads[at] += item;
+                at = at + 1 == num_slots ? 0 : at + 1;
             }
         }
-        // All blocks together read at the memory's rate, which is less than what a block alone would take.
-        return std::max(most, 1.3 * static_cast<double>(all_units) / slots) + (parts > 1 ? 0.25 * parts : 0.0);
+        const double most = *std::max_element(loads.begin(), loads.begin() + static_cast<std::ptrdiff_t>(num_slots));
+        return std::max(most, least_cost(all_units)) + (parts > 1 ? 0.25 * parts : 0.0);
     }
+    /// All blocks together read at the memory's rate, which is less than what a block alone would take.
+    [[nodiscard]] double least_cost(int64_t all_units) const { return 1.3 * static_cast<double>(all_units) / slots; }
 
     /// Whether pieces of `size` units are more than the work list holds and than could be worth it.
     [[nodiscard]] bool has_many_parts(int32_t size) const {
@@ -105,7 +126,7 @@ struct Planner {
             if (!is_decode(s)) continue;
             const int32_t count = p.kv.num_kv_heads * results(s);
             whole += count;
-            parts += int64_t{count} * std::min(ceil_div(decode_units(s), size), kMaxSplits);
+            parts += int64_t{count} * pieces_of(decode_units(s), size);
         }
         return parts > std::max<int64_t>(2 * whole, int64_t{kPartsABlock} * slots);
     }
@@ -127,12 +148,13 @@ struct Planner {
                                    ceil_div(even, 4)}) {
             if (size >= longest || has_many_parts(size)) continue;
             if (best_cost < 0) best_cost = decode_cost(longest, units);   // many short results leave no choice
+            if (best_cost <= least_cost(units)) break;                    // nor is anything to be gained
             const double cost = decode_cost(size, units);
             if (cost >= best_cost) continue;
             best_cost = cost;
             best = size;
         }
-        emit_decode(best, best, std::numeric_limits<int64_t>::max());
+        emit_decode(best, best, kNoLimit);
         num_early = early > 0 ? num_work : 0;
     }
 
@@ -143,17 +165,21 @@ struct Planner {
             if (!is_decode(s)) continue;
             const SegmentInput& g = segment(s);
             const int32_t low = kv_low(s, 0, kDecodeUnit), high = g.position_begin + g.num_rows, all = g.num_rows * group;
+            const int32_t units = decode_units(s), parts = pieces_of(units, early_size), later = pieces_of(units, size);
+            if (parts == 1 && later == 1 && early_room == kNoLimit) {
+                emit_whole(s, low, high);
+                continue;
+            }
             for (int32_t h = 0; h < p.kv.num_kv_heads; ++h) {
                 for (int32_t m = 0; m < all; m += kDecodeRows) {
-                    const int32_t units = decode_units(s), parts = ceil_div(units, early_size);
                     const bool is_early = used + units + parts <= early_room;   // a unit's worth for each start
                     used = is_early ? used + units + parts : early_room;        // the early ones come first
-                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high, is_early ? parts : ceil_div(units, size), kDecodeRows,
-                         kDecodeUnit);
+                    emit(s, h, m, std::min(kDecodeRows, all - m), low, high, is_early ? parts : later, kDecodeRows, kDecodeUnit);
                     if (is_early) num_early = num_work;
                 }
             }
         }
+        if (early_room == kNoLimit) num_early = num_work;
     }
 
     /// Decode items for some blocks that begin at once and all others that begin when prefill items have ended.
@@ -224,12 +250,14 @@ struct Planner {
     /// Cuts prefill results where multiprocessors would be idle otherwise. Parts that are fewer than multiprocessors divide these with the
     /// decode items, so that both end at about the same time; more of them come before the decode items, in rounds that are full.
     void divide() {
+        const bool has_decodes_alone = p.host.header->num_decode_segments == p.host.header->num_segments && group <= kDecodeRows;
+        if (p.deterministic || has_decodes_alone) return;
         int64_t units = 0;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (is_decode(s)) units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
         }
         const PrefillParts uncut = count_parts(kWhole);
-        if (uncut.count == 0 || 2 * uncut.count > kMaxPrefillSplits || p.deterministic) return;
+        if (uncut.count == 0 || 2 * uncut.count > kMaxPrefillSplits) return;
         const double scale = p.kv.head_dim / 128.0, all = static_cast<double>(units);
         const auto decode_us = [&](double n, double b) { return n * scale * std::max(kDecodeReadUs, kDecodeUnitUs / b); };
         double best = -1;
