@@ -41,22 +41,24 @@ std::uint64_t now_ns() {
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-// When the `send` of each frame that holds a token returned. One thread writes: the server's.
+// When the `send` of each frame that holds a token returned, in the order in which they came to be noted. The server's thread writes,
+// and its helper.
 class SendTimes {
 public:
     void note(const char* bytes, std::size_t size) {
         constexpr std::string_view kDelta = R"({"type":"delta")";
         constexpr std::size_t kFrameHead = 2;
         if (size < kFrameHead + kDelta.size() || std::memcmp(bytes + kFrameHead, kDelta.data(), kDelta.size()) != 0) return;
-        const std::size_t index = count_.load(std::memory_order_relaxed);
-        if (index == times_.size()) return;
-        times_[index] = now_ns();
-        count_.store(index + 1, std::memory_order_release);
+        const std::uint64_t now = now_ns();
+        const std::size_t index = count_.fetch_add(1, std::memory_order_acq_rel);
+        if (index < times_.size()) times_[index] = now;
     }
     [[nodiscard]] std::size_t count() const { return count_.load(std::memory_order_acquire); }
     void reserve(std::size_t frames) { times_.resize(frames); }
     [[nodiscard]] std::vector<std::uint64_t> take() const {
-        return {times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(count())};
+        std::vector<std::uint64_t> out(times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(std::min(count(), times_.size())));
+        std::sort(out.begin(), out.end());
+        return out;
     }
 
 private:

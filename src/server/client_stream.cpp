@@ -14,33 +14,46 @@
 #include <optional>
 #include <string>
 
+#include "server/second_sender.h"
+
 namespace takt::server {
 
 namespace beast = boost::beast;
 namespace ssl = asio::ssl;
 
 struct ClientStream::Layers {
-    explicit Layers(asio::ip::tcp::socket socket) : tcp(std::move(socket)) {}
+    Layers(asio::ip::tcp::socket socket, std::shared_ptr<SecondSender> second_or_null)
+        : tcp(std::move(socket)), second(std::move(second_or_null)) {}
     Layers(const Layers&) = delete;
     Layers& operator=(const Layers&) = delete;
-    ~Layers() { writing->layers = nullptr; }
+    ~Layers() {
+        end_given();
+        writing->layers = nullptr;
+    }
 
     // Who writes: one at a time. Shared with what is under way, which may end after the stream.
     struct Writing {
         Layers* layers;
         bool busy = false;
+        bool is_given = false;     // busy because of a message that the second thread has
         // Begins when the rest of a write_now() is out. (A handler's assignment is broken in Boost 1.81: emplaced.)
         WriteBuffers next;
         std::optional<IoHandler> next_handler;
+        void write_next(boost::system::error_code error);
     };
     struct WatchedWrite;
     void write(WriteBuffers buffers, IoHandler handler);
     void send_rest(std::string rest);
+    void give(std::string_view message);
+    void end_given();
+    bool is_busy();
 
     std::string put_back;
     beast::tcp_stream tcp;
     std::optional<ssl::stream<beast::tcp_stream&>> tls;
-    const std::shared_ptr<Writing> writing = std::make_shared<Writing>(Writing{this, false, {}, std::nullopt});
+    std::shared_ptr<SecondSender> second;
+    std::shared_ptr<SecondSender::Job> job;     // once there was a message for the second thread
+    const std::shared_ptr<Writing> writing = std::make_shared<Writing>(Writing{this, false, false, {}, std::nullopt});
 };
 
 namespace {
@@ -54,7 +67,8 @@ auto bind_to(const asio::any_io_executor& executor, Handler handler) {
 
 }  // namespace
 
-ClientStream::ClientStream(asio::ip::tcp::socket socket, ssl::context* tls) : layers_(std::make_unique<Layers>(std::move(socket))) {
+ClientStream::ClientStream(asio::ip::tcp::socket socket, ssl::context* tls, std::shared_ptr<SecondSender> second)
+    : layers_(std::make_unique<Layers>(std::move(socket), std::move(second))) {
     if (tls != nullptr) layers_->tls.emplace(layers_->tcp, *tls);
 }
 
@@ -103,7 +117,7 @@ struct ClientStream::Layers::WatchedWrite {
 };
 
 void ClientStream::Layers::write(WriteBuffers buffers, IoHandler handler) {
-    if (writing->busy) {
+    if (is_busy()) {
         writing->next = buffers;
         writing->next_handler.emplace(std::move(handler));
         return;
@@ -117,13 +131,41 @@ void ClientStream::Layers::send_rest(std::string rest) {
     writing->busy = true;
     asio::async_write(tcp, asio::buffer(*held), [held, state = writing](boost::system::error_code error, std::size_t) {
         state->busy = false;
-        if (!state->next_handler) return;
-        IoHandler handler(std::move(*state->next_handler));
-        state->next_handler.reset();
-        if (!error && state->layers == nullptr) error = asio::error::operation_aborted;
-        if (error) return std::move(handler)(error, 0);
-        state->layers->write(state->next, std::move(handler));
+        state->write_next(error);
     });
+}
+
+void ClientStream::Layers::Writing::write_next(boost::system::error_code error) {
+    if (!next_handler) return;
+    IoHandler handler(std::move(*next_handler));
+    next_handler.reset();
+    if (!error && layers == nullptr) error = asio::error::operation_aborted;
+    if (error) return std::move(handler)(error, 0);
+    layers->write(next, std::move(handler));
+}
+
+// Until the second thread is through, the socket belongs to it: whatever closes it calls end_given() first.
+void ClientStream::Layers::give(std::string_view message) {
+    if (!job) {
+        job = std::make_shared<SecondSender::Job>();
+        job->finished = [this] {
+            writing->busy = writing->is_given = false;
+            if (job->num_sent < job->bytes.size()) return send_rest(job->bytes.substr(job->num_sent));
+            writing->write_next({});
+        };
+    }
+    job->socket = tcp.socket().native_handle();
+    job->bytes.assign(message);
+    writing->busy = writing->is_given = true;
+    second->give(job);
+}
+
+void ClientStream::Layers::end_given() {
+    if (writing->is_given) second->finish(job);
+}
+
+bool ClientStream::Layers::is_busy() {
+    return writing->busy && !(writing->is_given && second->finish_if_sent(job) && !writing->busy);
 }
 
 void ClientStream::start_write(WriteBuffers buffers, IoHandler handler) {
@@ -135,9 +177,13 @@ void ClientStream::start_write(WriteBuffers buffers, IoHandler handler) {
 }
 
 bool ClientStream::write_now(std::string_view message) {
-    if (layers_->tls || layers_->writing->busy) return false;
+    if (layers_->tls || layers_->is_busy()) return false;
     boost::system::error_code error;
     if (!socket().non_blocking()) socket().non_blocking(true, error);
+    if (!error && layers_->second && layers_->second->wants_more()) {
+        layers_->give(message);
+        return true;
+    }
     const std::size_t count = error ? 0 : socket().write_some(asio::buffer(message.data(), message.size()), error);
     if (error || count == 0) return false;
     if (count < message.size()) layers_->send_rest(std::string(message.substr(count)));
@@ -151,7 +197,9 @@ void ClientStream::expires_after(std::chrono::nanoseconds time) {
 void ClientStream::expires_never() { layers_->tcp.expires_never(); }
 
 void ClientStream::close() {
-    if (layers_) layers_->tcp.close();
+    if (!layers_) return;
+    layers_->end_given();
+    layers_->tcp.close();
 }
 
 bool ClientStream::secure() const { return layers_->tls.has_value(); }
@@ -162,6 +210,7 @@ asio::ip::tcp::socket& ClientStream::socket() { return layers_->tcp.socket(); }
 
 void ClientStream::start_teardown(beast::role_type role, EndHandler handler) {
     using beast::websocket::async_teardown;
+    layers_->end_given();
     if (layers_->tls) {
         async_teardown(role, *layers_->tls, bind_to(get_executor(), std::move(handler)));
     } else {

@@ -24,6 +24,8 @@ namespace takt::server {
 
 namespace asio = boost::asio;
 
+class SecondSender;
+
 class ClientStream {
 public:
     using executor_type = asio::any_io_executor;
@@ -38,8 +40,8 @@ public:
         [[nodiscard]] const asio::const_buffer* end() const { return buffers.data() + count; }
     };
 
-    /// `tls` null: plain TCP. It must outlive the stream.
-    ClientStream(asio::ip::tcp::socket socket, asio::ssl::context* tls);
+    /// `tls` null: plain TCP. It must outlive the stream. `second` null: every message is sent by the server's thread.
+    ClientStream(asio::ip::tcp::socket socket, asio::ssl::context* tls, std::shared_ptr<SecondSender> second = nullptr);
     ClientStream(ClientStream&&) noexcept;
     ~ClientStream();
     /// False once it was moved from, as when a WebSocket took it; then nothing but close() may be called.
@@ -70,9 +72,9 @@ public:
             [this, taken](auto handler) { start_write(taken, IoHandler(std::move(handler))); }, token);
     }
 
-    /// Hands the bytes to the system at once, without a turn of the event loop. False: nothing was taken (TLS, a write under way, a
-    /// full socket, a dead one) and the caller writes the long way. Of a message that fits only in part the rest goes out ahead of
-    /// every later write.
+    /// Hands the bytes to the system at once, without a turn of the event loop, or to the second thread, which does so in a moment.
+    /// False: nothing was taken (TLS, a write under way, a full socket, a dead one) and the caller writes the long way. Of a message
+    /// that fits only in part the rest goes out ahead of every later write.
     bool write_now(std::string_view message);
 
     /// Bytes that were read too far: the next reads take them before the socket's. Up to then nothing may be reading.

@@ -14,6 +14,7 @@
 #include "server/clock.h"
 #include "server/http_connection.h"
 #include "server/http_exchange.h"
+#include "server/second_sender.h"
 #include "server/server_state.h"
 #include "server/task_group.h"
 #include "server/tls_context.h"
@@ -46,6 +47,7 @@ public:
         : state(io, std::move(config), environment),
           tls(make_tls_context(state.config.server)),
           acceptor(io),
+          sends(std::make_shared<SecondSender>(io.get_executor(), state.config.device.placement == "apart")),
           tasks(io.get_executor(), [this](std::exception_ptr problem) { report(problem); }) {
         state.started_unix = unix_seconds();
         state.model_name = state.config.model.name;
@@ -64,6 +66,7 @@ public:
     ServerState state;
     std::unique_ptr<asio::ssl::context> tls;      // null: plain HTTP
     tcp::acceptor acceptor;
+    const std::shared_ptr<SecondSender> sends;
     TaskGroup tasks;
     std::map<asio::ip::address, int> by_address;
     int port = 0;
@@ -176,7 +179,7 @@ asio::awaitable<void> Server::Impl::serve(tcp::socket socket, asio::ip::address 
     ++by_address[address];
     std::exception_ptr problem;
     try {
-        ClientStream stream(std::move(socket), tls.get());
+        ClientStream stream(std::move(socket), tls.get(), sends);
         co_await serve_connection(state, std::move(stream));
     } catch (...) {
         problem = std::current_exception();
