@@ -345,8 +345,9 @@ void CostModel::learn_margin(CostRegime regime, double ratio) {
 }
 
 /// The table read upwards: never falling, and, where rows are data, bounded by what smaller shapes were seen to take. Many rows share the
-/// reading of the weights, so that a row of theirs costs no more than one of few. Without that bound a process's first step, which also
-/// faults its memory in, would be believed of its shape and of all that nobody has tried: nobody would try them, for they seem not to fit.
+/// reading of the weights, so that a row of theirs costs no more than one of few. Without that bound a stall at a shape's first sight, when
+/// there is nothing to tell it by, would be believed of it and of all that nobody has tried: nobody would try them, for they seem not to
+/// fit.
 void CostModel::refresh_envelope() {
     double highest = 0, least_per_row = 0;
     for (size_t i = 0; i < table_.size(); ++i) {

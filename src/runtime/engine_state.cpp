@@ -23,6 +23,7 @@ namespace takt::detail {
 namespace {
 
 constexpr double kCalibrationSeconds = 3;
+constexpr double kWarmUpSeconds = 0.2;
 // After a stop nothing new is launched; a device that has not finished by then, and by ten times what was predicted, is taken for stuck.
 constexpr uint64_t kStopGraceNs = 5'000'000'000;
 constexpr uint64_t kStopGraceSteps = 10;
@@ -174,6 +175,11 @@ void EngineState::load() {
         log_.write(done ? LogLevel::info : LogLevel::warning, "engine",
                    done ? "step times measured in " + std::to_string((clock_.now_ns() - begin_ns) / 1'000'000) + " ms"
                         : std::string("step times could not be measured: they are learned as steps run"));
+    }
+    if (loaded_->device->caps().kind == DeviceKind::cpu) {
+        const uint64_t begin_ns = clock_.now_ns();
+        if (!core_->warm_up(kWarmUpSeconds)) throw load_error(errc::device_lost, "the first step failed");
+        log_.write(LogLevel::info, "engine", "warmed up in " + std::to_string((clock_.now_ns() - begin_ns) / 1'000'000) + " ms");
     }
     uint64_t free_bytes = 0, total_bytes = 0;
     loaded_->device->memory(&free_bytes, &total_bytes);

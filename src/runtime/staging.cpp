@@ -83,6 +83,8 @@ const SampleResult* Staging::result_samples(int index) const {
     return reinterpret_cast<const SampleResult*>(&result_header(index) + 1);
 }
 
+void Staging::forget_requests() { std::fill(known_.begin(), known_.end(), Known{}); }
+
 /// Everything that lies elsewhere is asked for here, in a loop whose turns do not wait for one another.
 void Staging::look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources) {
     tables_.clear();

@@ -58,6 +58,8 @@ public:
     /// Fills the next pinned buffer and queues its copy. The attention plan is made by `model`.
     Status stage(Stream& stream, const Model& model, const StepPlan& plan, const LaunchRows& launch,
                  const StepSources& sources, StepShape shape, int result_index);
+    /// The requests of all launches so far are gone: others may come under their numbers.
+    void forget_requests();
 
 private:
     Staging() : layout_(StepCapacity{}) {}

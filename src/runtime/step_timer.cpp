@@ -15,6 +15,7 @@ namespace {
 constexpr int kRepeats = 3;
 constexpr int32_t kDecodeRows = 16, kDecodeContext = 4096;
 constexpr int32_t kPrefillRows = 512, kPrefillContext = 16384;
+constexpr int32_t kWarmContext = 64;   // of the decode row
 
 }  // namespace
 
@@ -27,7 +28,7 @@ StepTimer::StepTimer(ForwardRunner& runner, const Tokenizer& tokenizer) : runner
     tables_.resize(static_cast<size_t>(runner.options().max_running));
 }
 
-StepTimer::~StepTimer() = default;
+StepTimer::~StepTimer() { runner_.forget_requests(); }   // they have the numbers of the first real ones
 
 void StepTimer::add_segment(int32_t begin, int32_t rows, bool is_decode) {
     const RunnerOptions& o = runner_.options();
@@ -98,6 +99,25 @@ bool calibrate(StepTimer& timer, CostModel& cost, double seconds) {
         cost.observe(features, ns.value());
         spent_ns += static_cast<double>(ns.value());
         if (spent_ns > seconds * 1e9) break;
+    }
+    return true;
+}
+
+bool warm_up(StepTimer& timer, CostModel& cost, double seconds) {
+    double left_ns = seconds * 1e9;
+    for (const int32_t slice : {0, 8, 32}) {
+        for (int turn = slice > 0 ? 1 : 0; turn < 3; ++turn) {
+            StepFeatures features;
+            if (slice > 0) {
+                features.add_slice(slice, 0);
+                if (static_cast<double>(cost.predict_ns(features)) > left_ns) return true;
+                features = {};
+            }
+            const Result<uint64_t> ns = slice > 0 ? timer.run(0, 0, slice, 0, features) : timer.run(1, kWarmContext, 0, 0, features);
+            if (!ns) return false;
+            left_ns -= static_cast<double>(ns.value());
+            if (turn > 0 && ns.value() > 0) cost.observe(features, ns.value());
+        }
     }
     return true;
 }

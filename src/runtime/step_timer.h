@@ -1,5 +1,6 @@
 // StepTimer: runs steps that nobody asked for, to learn what they take: the cold calibration of the cost model and the profile of a
-// device for the simulator. Before the first request only: it writes into KV blocks that nobody holds yet. The load's thread.
+// device for the simulator; and to take the memory that a host's steps use. Before the first request only: it writes into KV blocks
+// that nobody holds yet. The load's thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -45,6 +46,10 @@ private:
 
 /// Shows the model the steps of a cold calibration, as far as `seconds` allow. False: the device is lost or keeps no time.
 bool calibrate(StepTimer& timer, CostModel& cost, double seconds);
+
+/// Runs steps of one decode row and of small slices, the latter as long as `seconds` last, and shows the model all but the very first,
+/// which takes the memory that all later ones use. False: the device is lost.
+bool warm_up(StepTimer& timer, CostModel& cost, double seconds);
 
 /// The device's step times in the simulator's format: each shape three times, medians. @throws load_error if the device is lost.
 std::string profile_text(StepTimer& timer, const RunnerOptions& options);

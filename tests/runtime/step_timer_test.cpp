@@ -95,4 +95,52 @@ TEST_CASE("what does not fit the pool is cut, and said", "[step_timer]") {
     CHECK(f.prefill_segments == 1);
 }
 
+TEST_CASE("a warmed-up model knows small steps, and takes no longer than it may", "[step_timer]") {
+    Rig rig;
+    StepTimer timer(*rig.runner, *rig.tokenizer);
+    CostModel cost(rig.options.row_ladder, true, sim::h100_roofline()), hasty = cost;
+    REQUIRE(warm_up(timer, cost, 60));
+    const sim::StepTime truth = sim::StepTime::h100();
+    for (const int32_t rows : {1, 8, 32}) {
+        StepFeatures f;
+        if (rows == 1) f.add_decode(64);
+        if (rows > 1) f.add_slice(rows, 0);
+        f.padded_rows = cost.padded_rows(rows);
+        INFO(rows << " rows");
+        CHECK(static_cast<double>(cost.predict_ns(f)) == Approx(truth.ns(f)).epsilon(0.15));
+    }
+    REQUIRE(warm_up(timer, hasty, 0));
+    CHECK(hasty.snapshot().num_observed == 2);   // decodes alone, the very first aside
+}
+
+TEST_CASE("what ran before the first request leaves none behind under its number", "[step_timer]") {
+    struct Sources final : StepSources {
+        explicit Sources(const RequestState& r) : state(r) {}
+        const RequestState& request(RequestId) const override {
+            ++num_asked;
+            return state;
+        }
+        std::span<const int32_t> block_table(RequestId, int32_t) const override { return table; }
+        const RequestState& state;
+        std::vector<int32_t> table{1};
+        mutable int num_asked = 0;
+    };
+    Rig rig;
+    StepTimer real(*rig.runner, *rig.tokenizer);   // its request stands for the first that comes
+    {
+        StepTimer timer(*rig.runner, *rig.tokenizer);
+        StepFeatures f;
+        REQUIRE(timer.run(1, 0, 0, 0, f));
+    }
+    const Sources sources(real.request(1));
+    StepPlan plan;
+    plan.step = 9;
+    plan.num_samples = plan.padded_samples = 1;
+    plan.segments.push_back({1, 0, 0, 1, true, false});
+    plan.features.add_slice(1, 0);
+    Ticket ticket;
+    REQUIRE(rig.runner->launch(plan, sources, ticket));
+    CHECK(sources.num_asked > 0);
+}
+
 }  // namespace takt

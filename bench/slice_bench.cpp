@@ -1,0 +1,130 @@
+// What a slice of a long prompt costs beside a decoding stream: time of a step by the slice's rows and its depth in the document, and what
+// that does to the whole prompt. It tells apart what a promise costs by itself (a slice's share of fixed work) and what a scheduler loses.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "engine_driver.h"
+#include "runtime/engine_setup.h"
+#include "runtime/forward_runner.h"
+#include "runtime/step_timer.h"
+
+namespace {
+
+using namespace takt;
+
+struct Options {
+    std::string model = std::string(TAKT_SOURCE_ROOT) + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    std::string output, kv_type;
+    int threads = 2;
+    int repeat = 5;
+    int stream_context = 300;
+    std::vector<int> rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 511};
+    std::vector<int> depths = {0, 1000, 2000, 3000, 4000, 5000};
+    bool first_steps = false;
+};
+
+Config make_config(const Options& options) {
+    Config config;
+    config.model.path = options.model;
+    config.model.max_context = 8192;
+    config.device.kind = "cpu";
+    config.device.threads = options.threads;
+    config.scheduler.max_running = 16;
+    if (!options.kv_type.empty()) config.kv.dtype = options.kv_type;
+    validate(config);
+    return config;
+}
+
+double step_ms(StepTimer& timer, int decodes, int context, int rows, int depth) {
+    StepFeatures features;
+    const Result<uint64_t> ns = timer.run(decodes, context, rows, depth, features);
+    if (!ns) throw std::runtime_error(ns.error());
+    return static_cast<double>(ns.value()) / 1e6;
+}
+
+// The first steps of a process in the order in which a server might meet them.
+boost::json::array first_steps(StepTimer& timer) {
+    boost::json::array out;
+    const auto add = [&](int decodes, int context, int rows, int depth) {
+        for (int i = 0; i < 3; ++i) {
+            out.push_back(boost::json::object{{"decode_rows", decodes}, {"decode_context", context}, {"slice_rows", rows}, {"depth", depth},
+                                              {"ms", step_ms(timer, decodes, context, rows, depth)}});
+        }
+    };
+    add(1, 0, 0, 0);
+    add(1, 300, 0, 0);
+    for (const int rows : {8, 64, 512}) add(0, 0, rows, 0);
+    add(0, 0, 64, 2000);
+    add(0, 0, 64, 4000);
+    add(0, 0, 64, 7000);
+    return out;
+}
+
+boost::json::object run(const Options& options, int argc, char** argv) {
+    const RealClock clock;
+    const Logger log({});
+    const Config config = make_config(options);
+    const std::unique_ptr<LoadedModel> loaded = load_everything(config, clock, log);
+    const std::unique_ptr<ForwardRunner> runner =
+        ForwardRunner::create(*loaded->device, *loaded->model, loaded->core_options.runner).value();
+    StepTimer timer(*runner, *loaded->tokenizer);
+    boost::json::object result = bench::result_head(argc, argv);
+    result["threads"] = options.threads;
+    if (options.first_steps) {
+        result["first_steps"] = first_steps(timer);
+        return result;
+    }
+    if (Status status = runner->clear_kv(0, loaded->core_options.runner.num_blocks); !status) throw std::runtime_error(status.message);
+    for (const int rows : options.rows) step_ms(timer, 1, options.stream_context, rows, 0);   // their memory
+    boost::json::array table;
+    // Cells are met in turn, so that a slow spell of shared cores strikes all alike.
+    struct Cell {
+        int rows, depth;
+        std::vector<double> ms;
+    };
+    std::vector<Cell> cells;
+    std::vector<double> plain;
+    for (const int depth : options.depths) {
+        for (const int rows : options.rows) cells.push_back({rows, depth, {}});
+    }
+    for (int repeat = 0; repeat < options.repeat; ++repeat) {
+        for (int i = 0; i < 5; ++i) plain.push_back(step_ms(timer, 1, options.stream_context, 0, 0));
+        for (Cell& cell : cells) cell.ms.push_back(step_ms(timer, 1, options.stream_context, cell.rows, cell.depth));
+    }
+    for (const Cell& cell : cells) {
+        const double ms = bench::median(cell.ms);
+        table.push_back(boost::json::object{{"depth", cell.depth}, {"rows", cell.rows}, {"ms", ms}, {"ms_a_row", ms / cell.rows}});
+    }
+    result["plain_step_ms"] = bench::median(plain);
+    result["stream_context"] = options.stream_context;
+    result["steps"] = std::move(table);
+    return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app("the cost of a prompt's slice beside a stream, by rows and depth");
+    app.add_option("--model", options.model, "model file or folder");
+    app.add_option("--threads", options.threads, "device threads");
+    app.add_option("--repeat", options.repeat, "steps a cell");
+    app.add_option("--kv", options.kv_type, "type of K and V");
+    app.add_option("--rows", options.rows, "rows of a slice");
+    app.add_option("--depths", options.depths, "tokens before it");
+    app.add_flag("--first-steps", options.first_steps, "the first steps of a process instead");
+    app.add_option("--output", options.output, "result file; standard output if not given");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        bench::write_result(options.output, run(options, argc, argv));
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << "\n";
+        return 1;
+    }
+    return 0;
+}
