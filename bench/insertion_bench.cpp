@@ -209,7 +209,9 @@ boost::json::object run(const Options& options, int argc, char** argv) {
     std::vector<std::unique_ptr<bench::EngineDriver>> drivers;
     for (const Policy& policy : policies) {
         drivers.push_back(std::make_unique<bench::EngineDriver>(make_config(options, policy)));
-        insert_once(*drivers.back(), options, 7);
+        Options warm = options;
+        warm.prompt = std::min(options.prompt, 1000);
+        insert_once(*drivers.back(), warm, 7);
     }
     std::vector<std::vector<Round>> rounds(policies.size());
     std::mt19937_64 chance(12345);

@@ -24,7 +24,10 @@ struct Options {
     int repeat = 5;
     int stream_context = 300;
     std::vector<int> rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 511};
-    std::vector<int> depths = {0, 1000, 2000, 3000, 4000, 5000};
+    std::vector<int> depths = {0, 1000, 2000, 3000, 4000, 5000, 6000};
+    int prompt = 6000;
+    std::vector<double> multiples = {4, 6, 8};
+    std::vector<double> uses = {0.7, 0.8, 0.9, 1.0};
     bool first_steps = false;
 };
 
@@ -65,6 +68,60 @@ boost::json::array first_steps(StepTimer& timer) {
     return out;
 }
 
+struct Cell {
+    int rows = 0, depth = 0;
+    std::vector<double> ms;
+};
+
+/// Times of steps by rows and depth, straight between what was measured.
+class StepTable {
+public:
+    StepTable(const Options& options, const std::vector<Cell>& cells) : rows_(options.rows), depths_(options.depths) {
+        for (const Cell& cell : cells) ms_.push_back(bench::median(cell.ms));   // by depth, then rows
+    }
+    [[nodiscard]] double ms(int rows, int depth) const {
+        const auto [d, deep] = place(depths_, depth);
+        const auto [r, wide] = place(rows_, rows);
+        const auto between = [&](size_t at_depth) { return (1 - wide) * at(at_depth, r) + wide * at(at_depth, r + 1); };
+        return (1 - deep) * between(d) + deep * between(d + 1);
+    }
+    /// A prompt in steps of at most so many milliseconds, each as full as it can be.
+    [[nodiscard]] double prompt_ms(int tokens, double step_ms) const {
+        double total = 0;
+        for (int done = 0; done < tokens;) {
+            int rows = 1;
+            while (rows < std::min(rows_.back(), tokens - done) && ms(rows + 1, done) <= step_ms) ++rows;
+            total += ms(rows, done);
+            done += rows;
+        }
+        return total;
+    }
+
+private:
+    [[nodiscard]] double at(size_t d, size_t r) const { return ms_[d * rows_.size() + r]; }
+    static std::pair<size_t, double> place(const std::vector<int>& points, int value) {
+        size_t i = 0;
+        while (i + 2 < points.size() && points[i + 1] < value) ++i;
+        return {i, static_cast<double>(value - points[i]) / (points[i + 1] - points[i])};
+    }
+    std::vector<int> rows_, depths_;
+    std::vector<double> ms_;
+};
+
+/// What the steps' times alone make of the prompt: no margin, no prediction, no wire.
+boost::json::array bounds(const Options& options, const StepTable& table, double plain_ms) {
+    boost::json::array out;
+    const double unsplit_ms = table.prompt_ms(options.prompt, 1e12);
+    for (const double multiple : options.multiples) {
+        for (const double use : options.uses) {
+            const double split_ms = table.prompt_ms(options.prompt, multiple * plain_ms * use);
+            out.push_back(boost::json::object{{"promise_in_plain_steps", multiple}, {"promise_used", use}, {"unsplit_ms", unsplit_ms},
+                                              {"ttft_over_unsplit", split_ms / unsplit_ms}});
+        }
+    }
+    return out;
+}
+
 boost::json::object run(const Options& options, int argc, char** argv) {
     const RealClock clock;
     const Logger log({});
@@ -83,10 +140,6 @@ boost::json::object run(const Options& options, int argc, char** argv) {
     for (const int rows : options.rows) step_ms(timer, 1, options.stream_context, rows, 0);   // their memory
     boost::json::array table;
     // Cells are met in turn, so that a slow spell of shared cores strikes all alike.
-    struct Cell {
-        int rows, depth;
-        std::vector<double> ms;
-    };
     std::vector<Cell> cells;
     std::vector<double> plain;
     for (const int depth : options.depths) {
@@ -103,6 +156,8 @@ boost::json::object run(const Options& options, int argc, char** argv) {
     result["plain_step_ms"] = bench::median(plain);
     result["stream_context"] = options.stream_context;
     result["steps"] = std::move(table);
+    result["prompt_tokens"] = options.prompt;
+    result["bounds"] = bounds(options, StepTable(options, cells), bench::median(plain));
     return result;
 }
 
@@ -117,6 +172,7 @@ int main(int argc, char** argv) {
     app.add_option("--kv", options.kv_type, "type of K and V");
     app.add_option("--rows", options.rows, "rows of a slice");
     app.add_option("--depths", options.depths, "tokens before it");
+    app.add_option("--prompt", options.prompt, "tokens of the prompt that the bounds are of");
     app.add_flag("--first-steps", options.first_steps, "the first steps of a process instead");
     app.add_option("--output", options.output, "result file; standard output if not given");
     CLI11_PARSE(app, argc, argv);
