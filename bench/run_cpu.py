@@ -23,13 +23,20 @@ import time
 
 import run_rival
 import svg_lines
-from doors import Server, frame, stream_socket
+from doors import Server, frame, machine, stream_socket
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "bench/results/cpu")
 SMOLLM2 = os.path.join(ROOT, "models/SmolLM2-135M-Instruct.Q4_1.gguf")
 KV_BYTES = 23040   # of SmolLM2, one position in float16
 TOKENIZERS = ["qwen3", "llama3_1", "gemma3"]
+
+
+def read_json(path, absent):
+    if not os.path.exists(path):
+        return absent
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def make_file(path, *commands):
@@ -95,6 +102,8 @@ def write_sections(state, parts):
 def write_plots(state, parts):
     lines = {line["case"]: line for name in ("formats", "curves") for line in run_rival.table_of(state, parts[name])
              if line["model"] == os.path.basename(SMOLLM2)}
+    if not lines:
+        return
     def series(kind, engine):
         found = [(run_rival.number_of(case), line[engine]) for case, line in lines.items() if case.partition("-")[0] == kind]
         return sorted(found)
@@ -165,52 +174,71 @@ def corpus():
 
 
 def rust_rate(path, texts, size):
+    """Its cache of words empty, as ours is."""
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(path)
-    best = 0
-    for _ in range(3):
-        tokenizer = Tokenizer.from_file(path)   # its cache of words empty, as ours is
-        begin = time.monotonic()
-        count = sum(len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts)
-        best = max(best, size / (time.monotonic() - begin))
-    return best, count
+    begin = time.monotonic()
+    count = sum(len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts)
+    return size / (time.monotonic() - begin), count
+
+
+def unpacked(packed, folder):
+    """The tokenizer.json of a packed one."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "tokenizer.json")
+    with gzip.open(packed) as source, open(path, "wb") as out:
+        out.write(source.read())
+    return path
+
+
+def tokenizer_samples(options, texts_path, texts, size):
+    """Samples of both sides by tokenizer, taken in turn, and whether all are there; they are kept in a file until then."""
+    state_path = os.path.join(options.work, "tokenizers.samples")
+    samples = read_json(state_path, {})
+    end = time.monotonic() + options.seconds if options.seconds else None
+    for turn in range(min(options.repeat, 3)):
+        for name in TOKENIZERS:
+            packed = os.path.join(ROOT, "../shared/tokenizers", name, "tokenizer.json.gz")
+            found = samples.setdefault(name, [])
+            if len(found) > turn or not os.path.exists(packed):
+                continue
+            if end is not None and time.monotonic() > end:
+                return samples, False
+            path = unpacked(packed, os.path.join(options.work, f"tokenizer-{name}"))
+            run = subprocess.run([os.path.join(options.build, "bench/tokenizer_bench"), path, texts_path], capture_output=True,
+                                 text=True, check=True)
+            found.append({"takt": json.loads(run.stdout), "rust": rust_rate(path, texts, size)})
+            run_rival.write_json(state_path, samples)
+    return samples, True
 
 
 def tokenizer_figures(options):
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     texts = corpus()
     size = sum(len(text.encode()) for text in texts)
+    texts_path = os.path.join(options.work, "texts.json")
+    run_rival.write_json(texts_path, texts)
+    samples, done = tokenizer_samples(options, texts_path, texts, size)
+    if not done:
+        return None
     table = []
-    for name in TOKENIZERS:
-        packed = os.path.join(ROOT, "../shared/tokenizers", name, "tokenizer.json.gz")
-        if not os.path.exists(packed):
-            print(f"left out: {packed} is absent", file=sys.stderr)
+    for name, found in samples.items():
+        if not found:
+            print(f"left out: the tokenizer {name} is absent", file=sys.stderr)
             continue
-        folder = os.path.join(options.work, f"tokenizer-{name}")
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, "tokenizer.json")
-        with gzip.open(packed) as source, open(path, "wb") as out:
-            out.write(source.read())
-        text_path = os.path.join(folder, "texts.json")
-        with open(text_path, "w", encoding="utf-8") as out:
-            json.dump(texts, out)
-        ours, theirs = [], []
-        for _ in range(3):
-            run = subprocess.run([os.path.join(options.build, "bench/tokenizer_bench"), path, text_path], capture_output=True,
-                                 text=True, check=True)
-            ours.append(json.loads(run.stdout))
-            theirs.append(rust_rate(path, texts, size))
-        takt, rust = statistics.median(o["bytes_per_second"] for o in ours), statistics.median(t[0] for t in theirs)
+        takt, rust = (statistics.median(values) for values in zip(*((f["takt"]["bytes_per_second"], f["rust"][0]) for f in found)))
         table.append({"tokenizer": name, "bytes": size, "takt_bytes_per_second": takt, "rust_bytes_per_second": rust,
-                      "ratio": takt / rust, "takt_again": statistics.median(o["bytes_per_second_again"] for o in ours),
-                      "takt_tokens": ours[0]["tokens"], "rust_tokens": theirs[0][1]})
+                      "ratio": takt / rust, "takt_again": statistics.median(f["takt"]["bytes_per_second_again"] for f in found),
+                      "takt_tokens": found[0]["takt"]["tokens"], "rust_tokens": found[0]["rust"][1], "samples": len(found)})
         print(f"{name:10} takt {takt / 1e6:6.2f} MB/s, tokenizers {rust / 1e6:6.2f} MB/s, {takt / rust:.2f} x", file=sys.stderr)
+    os.remove(os.path.join(options.work, "tokenizers.samples"))
     import tokenizers
     return {"rival": f"tokenizers {tokenizers.__version__}, one thread", "table": table, "required": {"ratio": 2}}
 
 
 def single_figures(options, state):
-    """The figures that are no comparison by rounds; each once a result."""
+    """The figures that are no comparison by rounds; each once a result. True when all are there."""
+    done = True
     made = {"serve": serve_figures}
     if importlib.util.find_spec("tokenizers") is None:
         print("left out: tokenizers is not installed", file=sys.stderr)
@@ -218,8 +246,11 @@ def single_figures(options, state):
         made["tokenizers"] = tokenizer_figures
     for name, figures in made.items():
         path = os.path.join(RESULTS, f"{name}.json")
-        if options.only in (None, name):
-            run_rival.write_json(path, {**run_rival.result_head(state["head"]), **figures(options)})
+        found = figures(options) if options.only in (None, name) else {}
+        done = done and found is not None
+        if found:
+            run_rival.write_json(path, {**run_rival.result_head({**machine(), **state["head"]}), **found})
+    return done
 
 
 def main():
@@ -237,9 +268,8 @@ def main():
     state, done = run_rival.run_jobs(options, [job for jobs in wanted.values() for job in jobs], state_path)
     write_sections(state, wanted)
     write_plots(state, parts)
-    if not done:
+    if not done or not single_figures(options, state):
         sys.exit(run_rival.UNFINISHED)
-    single_figures(options, state)
 
 
 if __name__ == "__main__":
