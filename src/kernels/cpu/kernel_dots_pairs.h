@@ -51,17 +51,17 @@ TAKT_LANES void dot_bytes(const uint8_t* planes, const QuantBlock* const* x, Blo
 template <DType kType, int q, int odd>
 TAKT_LANES Ints plane_pair(const uint8_t* block, int strip) {
     constexpr int two_shift = 2 * (q % 4) + 8 * odd;
-    const uint8_t* twos = block + kFormat<kType>.plane_offset_twos() + (strip * 2 + q / 4) * 64;
+    const uint8_t* twos = block + kFormat<kType>.twos_at(strip) + q / 4 * 64;
     Ints w = broadcast_int(0);
     if constexpr (kFormat<kType>.nibbles) {
-        const uint8_t* nibbles = block + kFormat<kType>.plane_offset_nibbles() + (strip * 4 + q / 2) * 64;
+        const uint8_t* nibbles = block + kFormat<kType>.nibbles_at(strip) + q / 2 * 64;
         w = shift_and<(q % 2) * 4 + odd * 8>(load_ints(nibbles), 0x000f000fu);
         if constexpr (kFormat<kType>.twos) w = shift_and_or<two_shift - 4>(w, load_ints(twos), 0x00300030u);
     } else {
         w = shift_and<two_shift>(load_ints(twos), 0x00030003u);
     }
     if constexpr (kFormat<kType>.ones) {
-        const uint8_t* ones = block + kFormat<kType>.plane_offset_ones() + strip * 64;
+        const uint8_t* ones = block + kFormat<kType>.ones_at(strip);
         w = shift_and_or<q + 8 * odd - kFormat<kType>.ones_shift>(w, load_ints(ones), 0x00010001u << kFormat<kType>.ones_shift);
     }
     return w;

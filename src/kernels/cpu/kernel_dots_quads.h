@@ -51,16 +51,16 @@ TAKT_LANES void dot_bytes(const uint8_t* planes, const QuantBlock* const* x, Blo
 /// Columns 4q to 4q + 3 of a block of several planes. `block` is its begin.
 template <DType kType, int q>
 TAKT_LANES Ints plane_quad(const uint8_t* block, int strip) {
-    const uint8_t* twos = block + kFormat<kType>.plane_offset_twos() + (strip * 2 + q / 4) * 64;
+    const uint8_t* twos = block + kFormat<kType>.twos_at(strip) + q / 4 * 64;
     Ints w = broadcast_int(0);
     if constexpr (kFormat<kType>.nibbles) {
-        w = shift_and<(q % 2) * 4>(load_ints(block + kFormat<kType>.plane_offset_nibbles() + (strip * 4 + q / 2) * 64), 0x0f0f0f0fu);
+        w = shift_and<(q % 2) * 4>(load_ints(block + kFormat<kType>.nibbles_at(strip) + q / 2 * 64), 0x0f0f0f0fu);
         if constexpr (kFormat<kType>.twos) w = shift_and_or<2 * (q % 4) - 4>(w, load_ints(twos), 0x30303030u);
     } else {
         w = shift_and<2 * (q % 4)>(load_ints(twos), 0x03030303u);
     }
     if constexpr (kFormat<kType>.ones) {
-        const uint8_t* ones = block + kFormat<kType>.plane_offset_ones() + strip * 64;
+        const uint8_t* ones = block + kFormat<kType>.ones_at(strip);
         w = shift_and_or<q - kFormat<kType>.ones_shift>(w, load_ints(ones), 0x01010101u << kFormat<kType>.ones_shift);
     }
     return w;

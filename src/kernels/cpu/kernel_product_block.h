@@ -50,7 +50,7 @@ TAKT_LANES void block_sums(const uint8_t* block, int strip, const QuantBlock* co
         }
     });
     if constexpr (kFormat<kType>.bytes) {
-        dot_bytes<kHigh>(block + kFormat<kType>.plane_offset_bytes() + strip * 512, x, sums);
+        dot_bytes<kHigh>(block + kFormat<kType>.bytes_at(strip), x, sums);
     } else {
         dot_planes<kType, is_half ? h * 4 : 0, is_half ? 4 : 8, kHigh>(block, strip, x, sums);
     }

@@ -16,12 +16,8 @@ namespace {
 struct Place {
     int row, strip, lane_byte;
     explicit Place(int r) : row(r), strip(r / kStripRows), lane_byte(r % kStripRows * 4) {}
-    uint8_t* lane(uint8_t* plane, int vectors, int vector) const {
-        return plane + (strip * vectors + vector) * 64 + lane_byte;
-    }
-    const uint8_t* lane(const uint8_t* plane, int vectors, int vector) const {
-        return plane + (strip * vectors + vector) * 64 + lane_byte;
-    }
+    /// In vector `vector` of a plane of its strip.
+    [[nodiscard]] int lane(int vector) const { return vector * 64 + lane_byte; }
 };
 
 void put_u16(uint8_t* base, int index, uint16_t value) { std::memcpy(base + 2 * index, &value, 2); }
@@ -35,34 +31,38 @@ void put_word(uint8_t* at, uint32_t word) { std::memcpy(at, &word, 4); }
 
 /// One row's 32 quants into its lane of each plane, four columns (a word) at a time: a load spends its time here.
 void put_quants(const PackedFormat& f, const Place& at, const uint8_t* q, uint8_t* block) {
+    uint8_t* nibbles = block + f.nibbles_at(at.strip);
+    uint8_t* twos = block + f.twos_at(at.strip);
     uint32_t quads[8], ones = 0;
     std::memcpy(quads, q, sizeof quads);
     for (int i = 0; i < 8; i++) {
-        if (f.bytes) put_word(at.lane(block + f.plane_offset_bytes(), 8, i), quads[i]);
+        if (f.bytes) put_word(block + f.bytes_at(at.strip) + at.lane(i), quads[i]);
         if (f.ones) ones |= ((quads[i] >> f.ones_shift) & 0x01010101u) << i;
     }
-    if (f.ones) put_word(at.lane(block + f.plane_offset_ones(), 1, 0), ones);
+    if (f.ones) put_word(block + f.ones_at(at.strip) + at.lane(0), ones);
     for (int v = 0; f.nibbles && v < 4; v++) {
         const uint32_t low = quads[2 * v] & 0x0f0f0f0fu, high = quads[2 * v + 1] & 0x0f0f0f0fu;
-        put_word(at.lane(block + f.plane_offset_nibbles(), 4, v), low | high << 4);
+        put_word(nibbles + at.lane(v), low | high << 4);
     }
     for (int t = 0; f.twos && t < 2; t++) {
         uint32_t word = 0;
         for (int j = 0; j < 4; j++) word |= ((quads[4 * t + j] >> (f.nibbles ? 4 : 0)) & 0x03030303u) << (2 * j);
-        put_word(at.lane(block + f.plane_offset_twos(), 2, t), word);
+        put_word(twos + at.lane(t), word);
     }
 }
 
 void get_quants(const PackedFormat& f, const Place& at, const uint8_t* block, uint8_t* q) {
+    const uint8_t* first = block + f.nibbles_at(at.strip);   // or whole bytes
+    const uint8_t* twos = block + f.twos_at(at.strip);
     for (int c = 0; c < kBlockColumns; c++) {
         int value = 0;
-        if (f.bytes) value = at.lane(block + f.plane_offset_bytes(), 8, c / 4)[c % 4];
-        if (f.nibbles) value = (at.lane(block + f.plane_offset_nibbles(), 4, c / 8)[c % 4] >> (c % 8 < 4 ? 0 : 4)) & 15;
+        if (f.bytes) value = first[at.lane(c / 4) + c % 4];
+        if (f.nibbles) value = (first[at.lane(c / 8) + c % 4] >> (c % 8 < 4 ? 0 : 4)) & 15;
         if (f.twos) {
-            const int two = (at.lane(block + f.plane_offset_twos(), 2, c / 16)[c % 4] >> (2 * (c / 4 % 4))) & 3;
+            const int two = (twos[at.lane(c / 16) + c % 4] >> (2 * (c / 4 % 4))) & 3;
             value |= f.nibbles ? two << 4 : two;
         }
-        if (f.ones) value |= ((at.lane(block + f.plane_offset_ones(), 1, 0)[c % 4] >> (c / 4)) & 1) << f.ones_shift;
+        if (f.ones) value |= ((block[f.ones_at(at.strip) + at.lane(0) + c % 4] >> (c / 4)) & 1) << f.ones_shift;
         q[c] = static_cast<uint8_t>(value);
     }
 }

@@ -2,7 +2,8 @@
 // Knows sizes and offsets only; pack.cpp writes records, the kernels read them, both by this page.
 //
 // A record covers 32 columns (plain types, blocks of 32) or 256 (K types: a header, then eight blocks). Inside a block:
-//   float16 d[32], m[32] | K types: scale bytes; then planes, each a number of 64-byte vectors a strip of 16 rows, strip 0 first.
+//   float16 d[32], m[32] | K types: scale bytes; then the planes of the first strip of 16 rows, each a number of 64-byte vectors, and
+//   those of the second: in the order in which a product reads them, for the hardware's streams.
 // In a vector, lane i (4 bytes) belongs to row i of the strip. "Quad" q is columns 4q..4q+3 of the block:
 //   nibbles  4 vectors; vector v, byte b: column 8v+b in the low half, 8v+4+b in the high half
 //   bytes    8 vectors; vector q, byte b: column 4q+b
@@ -42,13 +43,13 @@ struct PackedFormat {
     bool has_min = false;
     int sub_columns = 32;        ///< columns with one scale
 
-    [[nodiscard]] constexpr int plane_offset_nibbles() const { return scale_bytes; }
-    [[nodiscard]] constexpr int plane_offset_bytes() const { return scale_bytes; }
-    [[nodiscard]] constexpr int plane_offset_twos() const { return scale_bytes + (nibbles ? 512 : 0); }
-    [[nodiscard]] constexpr int plane_offset_ones() const { return plane_offset_twos() + (twos ? 256 : 0); }
-    [[nodiscard]] constexpr int block_bytes() const {
-        return scale_bytes + (nibbles ? 512 : 0) + (bytes ? 1024 : 0) + (twos ? 256 : 0) + (ones ? 128 : 0);
-    }
+    // Where a plane of a strip begins in a block.
+    [[nodiscard]] constexpr int nibbles_at(int strip) const { return scale_bytes + strip * strip_bytes(); }
+    [[nodiscard]] constexpr int bytes_at(int strip) const { return scale_bytes + strip * strip_bytes(); }
+    [[nodiscard]] constexpr int twos_at(int strip) const { return nibbles_at(strip) + (nibbles ? 256 : 0); }
+    [[nodiscard]] constexpr int ones_at(int strip) const { return twos_at(strip) + (twos ? 128 : 0); }
+    [[nodiscard]] constexpr int strip_bytes() const { return (nibbles ? 256 : 0) + (bytes ? 512 : 0) + (twos ? 128 : 0) + (ones ? 64 : 0); }
+    [[nodiscard]] constexpr int block_bytes() const { return scale_bytes + 2 * strip_bytes(); }
     [[nodiscard]] constexpr int record_bytes() const { return header_bytes + blocks_per_record * block_bytes(); }
 };
 
