@@ -259,13 +259,17 @@ def main():
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--work", default=os.path.join(ROOT, "build/bench-files"))
     parser.add_argument("--only", help="one table: formats, curves, one_thread, avx2, int8, busy, serve or tokenizers")
+    parser.add_argument("--among", nargs="+", default=[""], help="measure only files and cases whose names hold one of these words; the "
+                        "tables hold what was measured before as well")
     options = parser.parse_args()
     options.files = format_files(options)
     parts = sections(options)
     os.makedirs(RESULTS, exist_ok=True)
     wanted = {name: jobs for name, jobs in parts.items() if options.only in (None, name)}
     state_path = os.path.join(options.work, "run_cpu.samples")
-    state, done = run_rival.run_jobs(options, [job for jobs in wanted.values() for job in jobs], state_path)
+    jobs = [job for jobs in wanted.values() for job in jobs
+            if any(word in f"{job['model']} {job['case']}" for word in options.among)]
+    state, done = run_rival.run_jobs(options, jobs, state_path)
     write_sections(state, wanted)
     write_plots(state, parts)
     if not done or not single_figures(options, state):
