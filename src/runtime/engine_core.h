@@ -142,6 +142,7 @@ public:
     // StepSources
     [[nodiscard]] const RequestState& request(RequestId id) const override;
     [[nodiscard]] std::span<const int32_t> block_table(RequestId id, int32_t slot) const override;
+    [[nodiscard]] uint64_t table_number(int32_t slot) const override { return kv_->table_number(slot); }
 
 private:
     struct InFlight {

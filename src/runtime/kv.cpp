@@ -35,6 +35,7 @@ int32_t KvManager::open(int32_t slot, uint64_t domain, std::span<const int32_t> 
     Table& table = tables_[static_cast<size_t>(slot)];
     TAKT_ASSERT(!table.open && table.blocks.empty());
     table.open = true;
+    table.number = ++num_opened_;
     table.domain = domain;
     table.cursor = cache_.root(domain);
     table.num_published = 0;

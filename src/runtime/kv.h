@@ -62,6 +62,8 @@ public:
     void retire(uint64_t ticket);
 
     [[nodiscard]] std::span<const int32_t> table(int32_t slot) const;
+    /// Of the slot's table, never 0 and never that of another: while it stays, the table only grows at its end.
+    [[nodiscard]] uint64_t table_number(int32_t slot) const { return tables_[static_cast<size_t>(slot)].number; }
     [[nodiscard]] KvCounts counts() const;
     [[nodiscard]] std::string check_integrity() const;
 
@@ -70,6 +72,7 @@ private:
         std::vector<int32_t> blocks;
         PrefixCursor cursor;          // after the last published block
         uint64_t domain = 0;
+        uint64_t number = 0;          // counts the tables opened
         int32_t num_published = 0;
         bool open = false;
         bool cacheable = false;       // false once a publish met an evicted parent
@@ -87,6 +90,7 @@ private:
     std::vector<Table> tables_;       // [max_running]
     std::vector<Retiring> retiring_;
     uint64_t retired_ = 0;
+    uint64_t num_opened_ = 0;
     uint64_t num_hit_blocks_ = 0, num_missed_blocks_ = 0, num_evicted_ = 0;
 };
 

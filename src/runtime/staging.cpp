@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kLineBytes = 64;
 constexpr int32_t kTableAlign = 8;   // block tables are padded with the dummy block to a multiple of this
+constexpr int32_t kTableSlack = 16;  // entries that a table may grow by before it is written to another place
 
 int32_t round_up(int32_t n, int32_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -60,7 +61,8 @@ Result<Staging> Staging::create(Device& device, const StepCapacity& capacity, in
         Result<Buffer> input = device.alloc(s.layout_.bytes(), MemoryKind::pinned);
         if (!input) return Error{"step inputs: " + input.error()};
         std::memset(input.value().data(), 0, s.layout_.bytes());
-        s.inputs_.push_back(std::move(input).value());
+        s.inputs_.push_back({std::move(input).value(), std::vector<TablePlace>(static_cast<size_t>(capacity.max_samples)), 0,
+                             kTableSlack});
     }
     Result<Buffer> fixed = device.alloc(s.layout_.bytes(), MemoryKind::device);
     if (!fixed) return Error{"step inputs: " + fixed.error()};
@@ -86,19 +88,59 @@ const SampleResult* Staging::result_samples(int index) const {
 void Staging::forget_requests() { std::fill(known_.begin(), known_.end(), Known{}); }
 
 /// Everything that lies elsewhere is asked for here, in a loop whose turns do not wait for one another.
-void Staging::look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources) {
+void Staging::look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources, Input& input) {
     tables_.clear();
+    const auto block_tokens = static_cast<int32_t>(plan.block_tokens);
     for (const LaunchRows::Run& run : launch.runs) {
         const PlanSegment& segment = plan.segments[static_cast<size_t>(run.segment)];
-        const std::span<const int32_t> table = sources.block_table(segment.request, segment.slot);
+        const std::span<const int32_t> blocks = sources.block_table(segment.request, segment.slot);
+        const int32_t tokens = segment.token_begin + run.row_offset + run.num_rows;
+        const Table table{blocks, sources.table_number(segment.slot), (tokens + block_tokens - 1) / block_tokens};
+        TAKT_ASSERT(table.num_blocks <= static_cast<int32_t>(blocks.size()));
         tables_.push_back(table);
-        const auto* line = reinterpret_cast<const char*>(table.data());
-        for (size_t at = 0; at < table.size_bytes(); at += kLineBytes) __builtin_prefetch(line + at);
-        Known& known = known_[static_cast<size_t>(segment.slot)];
-        if (known.id == segment.request) continue;
-        const RequestState& request = sources.request(segment.request);
-        known = {segment.request, &request, request.sample};
+        const TablePlace& place = input.places[static_cast<size_t>(segment.slot)];
+        const int32_t known = table.number != 0 && place.number == table.number ? std::min(place.filled, table.num_blocks - 1) : 0;
+        const auto* line = reinterpret_cast<const char*>(blocks.data() + known);
+        for (size_t at = 0; at < static_cast<size_t>(table.num_blocks - known) * sizeof(int32_t); at += kLineBytes) {
+            __builtin_prefetch(line + at);
+        }
+        Known& request = known_[static_cast<size_t>(segment.slot)];
+        if (request.id == segment.request) continue;
+        const RequestState& state = sources.request(segment.request);
+        request = {segment.request, &state, state.sample};
     }
+}
+
+/// So that all tables of the launch fit were each to be written to a new place, and what it holds stays near what it must.
+void Staging::make_room(Input& input) const {
+    int64_t needed = 0, least = 0;
+    for (const Table& table : tables_) {
+        needed += round_up(table.num_blocks + kTableSlack, kTableAlign);
+        least += round_up(table.num_blocks, kTableAlign);
+    }
+    const int64_t all = layout_.capacity().max_block_ids;
+    TAKT_ASSERT(least <= all);
+    if (input.top + needed <= all && input.top <= needed + needed / 4) return;
+    for (TablePlace& place : input.places) place = {};
+    input.top = 0;
+    input.slack = needed <= all ? kTableSlack : 0;
+}
+
+/// The begin of the slot's table in `ids`, which now holds what the launch reads of it.
+int32_t Staging::place_table(Input& input, int32_t* ids, int32_t slot, const Table& table) {
+    TablePlace& place = input.places[static_cast<size_t>(slot)];
+    const int32_t padded = round_up(table.num_blocks, kTableAlign);
+    if (table.number == 0 || place.number != table.number || padded > place.room) {
+        place = {table.number, input.top, round_up(table.num_blocks + input.slack, kTableAlign), 0};
+        input.top += place.room;
+    }
+    if (place.filled == table.num_blocks) return place.begin;
+    int32_t* const own = ids + place.begin;
+    const int32_t from = std::min(place.filled, table.num_blocks);
+    std::copy(table.blocks.begin() + from, table.blocks.begin() + table.num_blocks, own + from);
+    std::fill(own + table.num_blocks, own + padded, kDummyBlock);
+    place.filled = table.num_blocks;
+    return place.begin;
 }
 
 void Staging::fill_sample(const StepView& v, const PlanSegment& segment, const Known& known, int32_t row) const {
@@ -125,27 +167,20 @@ void Staging::fill_updates(const StepView& v, const PlanSegment& segment, const 
     }
 }
 
-void Staging::fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, std::span<const int32_t> table,
-                       int32_t& row, int32_t& num_block_ids) const {
+void Staging::fill_run(const StepView& v, Input& input, const StepPlan& plan, const LaunchRows::Run& run, const Table& table,
+                       int32_t& row) const {
     const PlanSegment& segment = plan.segments[static_cast<size_t>(run.segment)];
     const Known& known = known_[static_cast<size_t>(segment.slot)];
     const int32_t first = segment.token_begin + run.row_offset;
     const int32_t block_tokens = static_cast<int32_t>(plan.block_tokens);
-    const int32_t num_blocks = (first + run.num_rows + block_tokens - 1) / block_tokens;
-    TAKT_ASSERT(num_blocks <= static_cast<int32_t>(table.size()));
-    TAKT_ASSERT(num_block_ids + round_up(num_blocks, kTableAlign) <= layout_.capacity().max_block_ids);
-
     const int32_t index = v.header->num_segments++;
-    v.segments[index] = SegmentInput{row, run.num_rows, first, num_block_ids, num_blocks, segment.slot, {0, 0}};
-    std::copy_n(table.begin(), num_blocks, v.block_ids + num_block_ids);
-    const int32_t padded = round_up(num_blocks, kTableAlign);
-    std::fill(v.block_ids + num_block_ids + num_blocks, v.block_ids + num_block_ids + padded, kDummyBlock);
-    num_block_ids += padded;
+    const int32_t begin = place_table(input, v.block_ids, segment.slot, table);
+    v.segments[index] = SegmentInput{row, run.num_rows, first, begin, table.num_blocks, segment.slot, {0, 0}};
 
     for (int32_t i = 0; i < run.num_rows; ++i) {
         const int32_t position = first + i;
         const int32_t token = segment.is_decode ? ~segment.slot : known.request->tokens[static_cast<size_t>(position)];
-        const int32_t kv_slot = table[static_cast<size_t>(position / block_tokens)] * block_tokens + position % block_tokens;
+        const int32_t kv_slot = table.blocks[static_cast<size_t>(position / block_tokens)] * block_tokens + position % block_tokens;
         v.rows[row + i] = RowInput{token, position, kv_slot, index};
     }
     if (segment.is_decode) {
@@ -162,24 +197,24 @@ void Staging::fill_run(const StepView& v, const StepPlan& plan, const LaunchRows
 
 Status Staging::stage(Stream& stream, const Model& model, const StepPlan& plan, const LaunchRows& launch,
                       const StepSources& sources, StepShape shape, int result_index) {
-    Buffer& input = inputs_[next_input_];
+    Input& input = inputs_[next_input_];
     next_input_ = (next_input_ + 1) % inputs_.size();
-    const StepView v = layout_.view(input.data());
+    const StepView v = layout_.view(input.buffer.data());
     *v.header = StepHeader{};
     v.header->result_index = result_index;
     v.header->step = plan.step;
     int32_t row = 0;
-    int32_t num_block_ids = 0;
-    look_up(plan, launch, sources);
-    for (size_t i = 0; i < launch.runs.size(); ++i) fill_run(v, plan, launch.runs[i], tables_[i], row, num_block_ids);
+    look_up(plan, launch, sources, input);
+    make_room(input);
+    for (size_t i = 0; i < launch.runs.size(); ++i) fill_run(v, input, plan, launch.runs[i], tables_[i], row);
     v.header->num_rows = row;
     for (int32_t i = row; i < shape.rows; ++i) v.rows[i] = RowInput{0, 0, kDummyBlock, -1};
     for (int32_t i = v.header->num_samples; i < shape.samples; ++i) v.samples[i] = SampleInput{};
     if (Status s = model.plan(v, layout_.capacity()); !s) return s;
 
     StepInputLayout::Range ranges[6];
-    const int num_ranges = layout_.used_ranges(*v.header, shape.rows, shape.samples, num_block_ids, ranges);
-    auto* from = input.as<uint8_t>();
+    const int num_ranges = layout_.used_ranges(*v.header, shape.rows, shape.samples, input.top, ranges);
+    auto* from = input.buffer.as<uint8_t>();
     auto* to = device_input_.as<uint8_t>();
     for (int i = 0; i < num_ranges; ++i) {
         if (Status s = stream.copy(to + ranges[i].begin, from + ranges[i].begin, ranges[i].bytes); !s) return s;

@@ -21,6 +21,11 @@ public:
     [[nodiscard]] virtual const RequestState& request(RequestId id) const = 0;
     /// `slot`: the one that the plan gives the request.
     [[nodiscard]] virtual std::span<const int32_t> block_table(RequestId id, int32_t slot) const = 0;
+    /// Which table the slot has: as long as the number stays, its table only grows at the end. 0: not known.
+    [[nodiscard]] virtual uint64_t table_number(int32_t slot) const {
+        (void)slot;
+        return 0;
+    }
 };
 
 /// The rows of one launch: runs of a plan's segments. A plan within the ladder is one launch; a larger one is several.
@@ -69,19 +74,37 @@ private:
         const RequestState* request = nullptr;
         SampleInput sample;
     };
-    void look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources);
-    void fill_run(const StepView& v, const StepPlan& plan, const LaunchRows::Run& run, std::span<const int32_t> table, int32_t& row,
-                  int32_t& num_block_ids) const;
+    /// A run's block table: `num_blocks` of it are read.
+    struct Table {
+        std::span<const int32_t> blocks;
+        uint64_t number = 0;
+        int32_t num_blocks = 0;
+    };
+    /// Where one pinned buffer holds a slot's block table, with room to grow: what it held two steps ago need not be written again.
+    struct TablePlace {
+        uint64_t number = 0;
+        int32_t begin = 0, room = 0, filled = 0;
+    };
+    struct Input {
+        Buffer buffer;
+        std::vector<TablePlace> places;   // [max_samples], by slot
+        int32_t top = 0;                  // of the block-id section: all tables lie below
+        int32_t slack = 0;                // entries that a new place has beyond those it needs
+    };
+    void look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources, Input& input);
+    void make_room(Input& input) const;
+    static int32_t place_table(Input& input, int32_t* ids, int32_t slot, const Table& table);
+    void fill_run(const StepView& v, Input& input, const StepPlan& plan, const LaunchRows::Run& run, const Table& table, int32_t& row) const;
     void fill_sample(const StepView& v, const PlanSegment& segment, const Known& known, int32_t row) const;
     void fill_updates(const StepView& v, const PlanSegment& segment, const LaunchRows::Run& run,
                       const RequestState& request) const;
 
     StepInputLayout layout_;
-    std::vector<Buffer> inputs_;   // pinned ring
+    std::vector<Input> inputs_;    // pinned ring
     Buffer device_input_;
     Buffer results_;               // pinned, two blocks
     std::vector<Known> known_;     // [max_samples]: the request last seen in each slot
-    std::vector<std::span<const int32_t>> tables_;   // of the launch at hand, one a run
+    std::vector<Table> tables_;    // of the launch at hand, one a run
     size_t result_stride_ = 0;
     size_t total_bytes_ = 0;
     size_t next_input_ = 0;

@@ -50,6 +50,9 @@ public:
     }
     [[nodiscard]] const RequestState& request(RequestId id) const override { return *requests_.at(id); }
     [[nodiscard]] std::span<const int32_t> block_table(RequestId id, int32_t) const override { return tables_.at(id); }
+    [[nodiscard]] uint64_t table_number(int32_t slot) const override { return numbers[slot]; }
+
+    uint64_t numbers[4] = {};   // 0: not known
 
 private:
     Tokenizer tokenizer_;
@@ -190,6 +193,52 @@ TEST_CASE("rows carry token, position and KV slot; tables are padded with the du
     CHECK(v.samples[0].position == 6);
     CHECK(v.samples[1].row == 6);
     CHECK(v.samples[1].position == 9);
+}
+
+TEST_CASE("tables that grow, are given up and opened anew stand on the device as they are") {
+    Fixture f;
+    std::mt19937 random(3);
+    struct Sequence {
+        std::vector<int32_t> table;
+        int32_t position = 0;
+    } sequences[4];
+    uint64_t opened = 0;
+    int32_t block = 1;
+    for (int round = 0; round < 4000; ++round) {
+        std::vector<PlanSegment> segments;
+        for (int32_t slot = 0; slot < 4; ++slot) {
+            Sequence& s = sequences[slot];
+            if (s.table.empty() || s.position >= 255 || random() % 97 == 0) {   // another request: another table under the same slot
+                s = {{}, static_cast<int32_t>(random() % 200)};
+                f.sources.numbers[slot] = slot == 3 ? 0 : ++opened;
+            }
+            while (static_cast<int32_t>(s.table.size()) * 4 <= s.position) s.table.push_back(block++ % 1000 + 1);
+            if (slot == 3 && random() % 2 == 0) s.table[s.table.size() / 2] = block++ % 1000 + 1;   // nobody said that it stays
+            if (random() % 5 > 0) segments.push_back(decode(static_cast<RequestId>(slot + 1), slot, s.position++));
+        }
+        if (segments.empty()) continue;
+        for (int32_t slot = 0; slot < 4; ++slot) {
+            const int32_t position = sequences[slot].position;
+            while (static_cast<int32_t>(sequences[slot].table.size()) * 4 <= position) sequences[slot].table.push_back(block++ % 1000 + 1);
+            f.sources.add(static_cast<RequestId>(slot + 1), {1, 2}, 0, sequences[slot].table);
+        }
+        const StepView v = f.stage(plan_of(segments), {4, 4, true});
+        REQUIRE(v.header->num_segments == static_cast<int32_t>(segments.size()));
+        for (int32_t i = 0; i < v.header->num_segments; ++i) {
+            const SegmentInput& g = v.segments[i];
+            const std::vector<int32_t>& table = sequences[g.slot].table;
+            REQUIRE(g.num_blocks == g.position_begin / 4 + 1);
+            REQUIRE(g.table_begin % 8 == 0);
+            REQUIRE(g.table_begin + (g.num_blocks + 7) / 8 * 8 <= 256);
+            for (int32_t b = 0; b < (g.num_blocks + 7) / 8 * 8; ++b) {
+                REQUIRE(v.block_ids[g.table_begin + b] == (b < g.num_blocks ? table[static_cast<size_t>(b)] : kDummyBlock));
+            }
+            for (int32_t j = 0; j < i; ++j) {
+                const SegmentInput& other = v.segments[j];
+                REQUIRE((g.table_begin + g.num_blocks <= other.table_begin || other.table_begin + other.num_blocks <= g.table_begin));
+            }
+        }
+    }
 }
 
 TEST_CASE("biases and penalty counts go along, a request's own and no one else's") {
