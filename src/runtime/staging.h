@@ -94,7 +94,8 @@ private:
     void look_up(const StepPlan& plan, const LaunchRows& launch, const StepSources& sources, Input& input);
     void make_room(Input& input) const;
     static int32_t place_table(Input& input, int32_t* ids, int32_t slot, const Table& table);
-    void fill_run(const StepView& v, Input& input, const StepPlan& plan, const LaunchRows::Run& run, const Table& table, int32_t& row) const;
+    void fill_run(const StepView& v, Input& input, const StepPlan& plan, const LaunchRows::Run& run, const Table& table,
+                  int32_t& row) const;
     void fill_sample(const StepView& v, const PlanSegment& segment, const Known& known, int32_t row) const;
     void fill_updates(const StepView& v, const PlanSegment& segment, const LaunchRows::Run& run,
                       const RequestState& request) const;
