@@ -175,7 +175,6 @@ int32_t Tokenizer::bos() const { return parts_->options.bos_id; }
 int32_t Tokenizer::eos() const { return parts_->options.eos_id; }
 int32_t Tokenizer::pad() const { return parts_->options.pad_id; }
 int32_t Tokenizer::unknown() const { return parts_->options.unknown_id; }
-bool Tokenizer::adds_bos() const { return parts_->options.add_bos; }
 bool Tokenizer::strips_leading_space() const { return parts_->options.strip_leading_space; }
 std::span<const int32_t> Tokenizer::end_of_generation_ids() const { return parts_->end_of_generation_ids; }
 

@@ -69,7 +69,6 @@ public:
     [[nodiscard]] int32_t eos() const;
     [[nodiscard]] int32_t pad() const;
     [[nodiscard]] int32_t unknown() const;
-    [[nodiscard]] bool adds_bos() const;
     /// decode() drops one space at the start of a whole text (Llama 2's way).
     [[nodiscard]] bool strips_leading_space() const;
     /// Ascending.

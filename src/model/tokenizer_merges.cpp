@@ -115,7 +115,7 @@ void MergeTable::fill(const std::vector<Merge>& merges, const Vocabulary& vocabu
     uint32_t bits = 4;
     while ((size_t{1} << bits) < merges.size() * 2) ++bits;
     shift_ = 64 - bits;
-    slots_.assign(size_t{1} << bits, Slot{});
+    slots_.assign(size_t{1} << bits, Merge{});
     const size_t mask = slots_.size() - 1;
     for (const Merge& merge : merges) {
         size_t slot = pair_hash(merge.left, merge.right) >> shift_;
@@ -124,8 +124,7 @@ void MergeTable::fill(const std::vector<Merge>& merges, const Vocabulary& vocabu
             slot = (slot + 1) & mask;
         }
         if (slots_[slot].left != kNoToken) continue;  // listed twice: the first one counts
-        slots_[slot] = {merge.left, merge.right, merge.rank, merge.joined};
-        ++num_merges_;
+        slots_[slot] = merge;
         const std::string_view left = vocabulary.text(merge.left);
         if (!left.empty() && vocabulary.text(merge.right).starts_with(kSpaceMark)) {
             joins_space_after_[static_cast<unsigned char>(left.back())] = true;
@@ -133,10 +132,10 @@ void MergeTable::fill(const std::vector<Merge>& merges, const Vocabulary& vocabu
     }
 }
 
-const MergeTable::Slot* MergeTable::find(int32_t left, int32_t right) const {
+const MergeTable::Merge* MergeTable::find(int32_t left, int32_t right) const {
     const size_t mask = slots_.size() - 1;
     for (size_t slot = pair_hash(left, right) >> shift_;; slot = (slot + 1) & mask) {
-        const Slot& candidate = slots_[slot];
+        const Merge& candidate = slots_[slot];
         if (candidate.left == left && candidate.right == right) return &candidate;
         if (candidate.left == kNoToken) return nullptr;
     }
@@ -155,8 +154,8 @@ void MergeTable::merge_short(std::vector<int32_t>& tokens, Scratch& scratch) con
     std::vector<uint32_t>& ranks = scratch.ranks;  // ranks[i]: of the pair i, i + 1
     const auto rank_of = [&](size_t i) {
         if (i + 1 >= tokens.size()) return kNoRank;
-        const Slot* slot = find(tokens[i], tokens[i + 1]);
-        return slot == nullptr ? kNoRank : slot->rank;
+        const Merge* merge = find(tokens[i], tokens[i + 1]);
+        return merge == nullptr ? kNoRank : merge->rank;
     };
     ranks.resize(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) ranks[i] = rank_of(i);
@@ -178,9 +177,9 @@ void MergeTable::push_candidate(Scratch& scratch, uint32_t position) const {
     if (next == kEnd) return;
     const int32_t left = scratch.nodes[position].token;
     const int32_t right = scratch.nodes[next].token;
-    const Slot* slot = find(left, right);
-    if (slot == nullptr) return;
-    scratch.heap.push_back({slot->rank, position, left, right, slot->joined});
+    const Merge* merge = find(left, right);
+    if (merge == nullptr) return;
+    scratch.heap.push_back({merge->rank, position, left, right, merge->joined});
 }
 
 void MergeTable::merge_long(std::vector<int32_t>& tokens, Scratch& scratch) const {

@@ -48,32 +48,23 @@ public:
         return joins_space_after_[static_cast<unsigned char>(last)];
     }
 
-    [[nodiscard]] size_t num_merges() const { return num_merges_; }
-
 private:
-    struct Slot {
-        int32_t left = kNoToken;
+    struct Merge {
+        int32_t left = kNoToken;   ///< kNoToken: a slot without one
         int32_t right = kNoToken;
         uint32_t rank = 0;
         int32_t joined = kNoToken;
     };
-    struct Merge {
-        int32_t left;
-        int32_t right;
-        uint32_t rank;
-        int32_t joined;
-    };
 
     void fill(const std::vector<Merge>& merges, const Vocabulary& vocabulary);
-    [[nodiscard]] const Slot* find(int32_t left, int32_t right) const;
+    [[nodiscard]] const Merge* find(int32_t left, int32_t right) const;
     void merge_short(std::vector<int32_t>& tokens, Scratch& scratch) const;
     void merge_long(std::vector<int32_t>& tokens, Scratch& scratch) const;
     void push_candidate(Scratch& scratch, uint32_t position) const;
     static Result<std::vector<Merge>> listed_merges(const TokenizerSpec& spec, const Vocabulary& vocabulary);
     static std::vector<Merge> scored_merges(const TokenizerSpec& spec, const Vocabulary& vocabulary);
 
-    std::vector<Slot> slots_;  // open addressing, size a power of two, at most half full
-    size_t num_merges_ = 0;
+    std::vector<Merge> slots_;  // open addressing, size a power of two, at most half full
     uint32_t shift_ = 0;
     bool joins_space_after_[256] = {};
 };

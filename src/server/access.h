@@ -31,7 +31,6 @@ public:
     [[nodiscard]] std::optional<Identity> identify(const HttpRequest& request) const;
     /// The CORS headers of an answer to this request; empty unless its origin is allowed.
     [[nodiscard]] HttpHeaders cors_headers(const HttpRequest& request) const;
-    [[nodiscard]] bool has_tenants() const { return !keys_.empty(); }
 
 private:
     struct Key {

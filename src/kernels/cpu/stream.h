@@ -42,7 +42,6 @@ public:
 
     [[nodiscard]] uint32_t id() const override { return id_; }
     [[nodiscard]] Device& device() override;
-    [[nodiscard]] CpuDevice& cpu_device() { return device_; }
     Status copy(void* dst, const void* src, size_t bytes) override;
     Status fill(void* dst, uint8_t value, size_t bytes) override;
     Event record() override;
