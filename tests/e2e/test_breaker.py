@@ -11,6 +11,7 @@ import pytest
 import attackers
 from conftest import HANG, MODEL, Server
 from frames import connect, finish, send, text
+from test_hostile import resident_mib
 from test_http import CHAT, call
 
 STORM_SECONDS = 12
@@ -51,11 +52,6 @@ async def answers(server):
         indices = [frame["index"] for frame in frames[1:-1]]
         assert indices == sorted(set(indices)) and indices[0] == 0
     return [(text(frames), frames[-1]["reason"]) for frames in found]
-
-
-def resident_mib(server):
-    with open(f"/proc/{server.process.pid}/statm") as file:
-        return int(file.read().split()[1]) * 4 // 1024
 
 
 def clean(server):

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import HANG, SIM, Server
 from frames import connect, finish, receive, send
-from raw_frames import masked, upgrade
+from raw_frames import frame, masked, upgrade
 from test_http import call, raw
 
 
@@ -55,6 +55,11 @@ def reset(connection):
     """Closes with a reset instead of a farewell."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
+
+
+def resident_mib(server):
+    with open(f"/proc/{server.process.pid}/statm") as file:
+        return int(file.read().split()[1]) * 4 // 1024
 
 
 def open_socket(server):
@@ -107,16 +112,13 @@ def test_answers_that_nobody_takes_run_out_of_time(hasty):
 
 @pytest.mark.parametrize("begin, piece", [(b"1;", b"x" * 65536), (b"0\r\nX: ", b"x" * 65536), (b"0\r\n", b"X: " + b"y" * 4093 + b"\r\n")])
 def test_an_endless_chunk_head_or_trailer_is_cut_and_takes_no_memory(strict, begin, piece):
-    def resident_mib():
-        with open(f"/proc/{strict.process.pid}/statm") as file:
-            return int(file.read().split()[1]) * 4 // 1024
-    before = resident_mib()
+    before = resident_mib(strict)
     with open_socket(strict) as connection:
         connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
         with pytest.raises(OSError):
             for _ in range((64 << 20) // len(piece)):
                 connection.sendall(piece)
-    assert resident_mib() < before + 16
+    assert resident_mib(strict) < before + 16
     clean(strict)
 
 
@@ -217,6 +219,39 @@ def test_long_texts_wait_for_the_tokeniser_in_a_bounded_queue():
             return await finish(stream, "last")
     assert asyncio.run(asyncio.wait_for(body(), HANG))[-1]["reason"] == "length"
     assert server.stop() == 0
+
+
+REQUEST = {"type": "generate", "prompt": "x", "max_tokens": 50, "ignore_eos": True}
+RESPONSE = {"type": "response.create", "input": "x", "max_output_tokens": 50}
+FLOODS = {
+    "bad frames": ("/v1/stream", masked("nope") * 200), "binary frames": ("/v1/stream", frame(0x82, b"x" * 100) * 200),
+    "pings": ("/v1/stream", frame(0x89, b"p" * 125) * 200), "pongs": ("/v1/stream", frame(0x8A, b"p" * 125) * 200),
+    "requests": ("/v1/stream", b"".join(masked(json.dumps({**REQUEST, "id": str(i)})) for i in range(200))),
+    "one id": ("/v1/stream", masked(json.dumps({**REQUEST, "id": "a"})) * 200),
+    "credit": ("/v1/stream", masked('{"type":"credit","id":"q","tokens":9007199254740991}') * 300),
+    "long token lists": ("/v1/stream", masked('{"type":"generate","id":"a","tokens":[' + "1," * 20000 + "-1]}")),
+    "bad responses": ("/v1/responses", masked("{}") * 200),
+    "pasts without an answer": ("/v1/responses", masked(json.dumps({**RESPONSE, "input": "y" * 50000, "generate": False}))),
+    "lanes": ("/v1/responses", b"".join(masked(json.dumps({**RESPONSE, "stream_id": str(i)})) for i in range(200)))}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_flood_whose_answers_nobody_reads_takes_no_memory(strict, kind):
+    path, piece = FLOODS[kind]
+    with open_socket(strict) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(1)
+        connection.sendall(upgrade(path.encode()))
+        before = resident_mib(strict)
+        try:
+            for _ in range((40 << 20) // len(piece)):
+                connection.sendall(piece)
+        except OSError:
+            pass                        # it is read no further, or let go
+        assert resident_mib(strict) < before + 24        # what is remembered for previous_response_id has 16
+        assert call(strict, "/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
+        reset(connection)
+    clean(strict)
 
 
 def test_mutated_frames_never_end_the_socket_or_a_neighbour(strict):
