@@ -1,13 +1,16 @@
 """`takt chat`, through a pipe and through a terminal."""
+import json
 import os
 import pty
 import re
 import select
 import signal
 import subprocess
+import termios
 import time
 
-from conftest import HANG, PROGRAM, ROOT
+from conftest import HANG, MODEL, PROGRAM, ROOT
+from test_http import CHAT, call
 
 
 # The simulated device's answer to "Tell me" has some 250 tokens and then ends by itself: a minute like this.
@@ -38,6 +41,14 @@ class Terminal:
         before, self.text = self.text[:found.start()], self.text[found.end():]
         return before
 
+    def expect_prompt(self):
+        """The editor shows its prompt and takes the terminal over a moment later: keys that come between are echoed by both."""
+        self.expect("> ")
+        end = time.monotonic() + HANG
+        while termios.tcgetattr(self.end)[3] & termios.ICANON:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
     def type(self, text):
         os.write(self.end, text.encode())
 
@@ -57,22 +68,22 @@ def test_a_conversation_through_a_pipe():
 def test_an_interrupt_stops_the_answer_and_not_the_program(tmp_path):
     chat = Terminal(tmp_path, *SLOW)
     chat.expect("/help lists")
-    chat.expect("> ")
+    chat.expect_prompt()
     chat.type("Tell me\r")
     chat.expect("Tell me\r\n")
     chat.expect(".{5}")
     chat.type("\x03")
     chat.expect(r"\[stopped\]")
-    chat.expect("> ")
+    chat.expect_prompt()
     chat.type("half a line\x03")
-    chat.expect("> ")
+    chat.expect_prompt()
     chat.type("/max_tokens 3\r")
     chat.expect("/max_tokens: 3")
-    chat.expect("> ")
+    chat.expect_prompt()
     # Up twice in the history, a change in the line, and characters of two bytes.
     chat.type("\x1b[A\x1b[A\x01Grüße, \x05!\r")
     chat.expect("!\r")
-    chat.expect("> ")
+    chat.expect_prompt()
     chat.type("\x04")
     assert chat.process.wait(HANG) == 0
     history = (tmp_path / ".takt_history")
@@ -81,7 +92,7 @@ def test_an_interrupt_stops_the_answer_and_not_the_program(tmp_path):
 
 def test_it_ends_when_told_to(tmp_path):
     chat = Terminal(tmp_path, *SLOW)
-    chat.expect("> ")
+    chat.expect_prompt()
     chat.type("Tell me\r")
     chat.expect("Tell me\r\n")
     chat.process.send_signal(signal.SIGTERM)
@@ -93,3 +104,18 @@ def test_a_refusal_is_said_and_the_conversation_goes_on():
                              "--max-tokens", "3"], input="word " * 200 + "\nHi\n", capture_output=True, text=True, timeout=HANG,
                             cwd=ROOT / "tests")
     assert result.returncode == 0 and "64" in result.stderr and result.stdout.strip(), (result.stdout, result.stderr)
+
+
+def test_the_real_model_is_told_the_whole_conversation(real):
+    """Each answer is the one that the server gives to all that was said before."""
+    lines = ["Name one colour.", "And another one?", "Which was the first?"]
+    result = subprocess.run([PROGRAM, "chat", "--model", str(MODEL), "--set", "device.kind=cpu", "--temperature", "0", "--max-tokens", "12"],
+                            input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=HANG, cwd=ROOT / "tests")
+    assert result.returncode == 0, result.stderr
+    messages, answers = [], []
+    for line in lines:
+        messages.append({"role": "user", "content": line})
+        body = {"messages": messages, "temperature": 0, "max_tokens": 12}
+        answers.append(json.loads(call(real, CHAT, body)[2])["choices"][0]["message"]["content"])
+        messages.append({"role": "assistant", "content": answers[-1]})
+    assert result.stdout == "".join(answer + "\n" for answer in answers)
