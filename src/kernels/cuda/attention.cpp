@@ -59,10 +59,12 @@ Status run_attention(cudaStream_t stream, const AttentionParams& p, int32_t num_
     AttentionLaunch launch;
     launch.num_sms = num_sms;
     a.alone = !deterministic && p.rows <= kSmallSteps;
-    launch.decode_blocks = deterministic ? 0 : p.rows > kSmallSteps ? 2 * num_sms : num_sms;
     launch.head_dim = p.kv.head_dim;
     // Decodes alone leave no prefill items where their heads fit one item.
     launch.prefill = deterministic || (p.rows > kSmallSteps && !(p.decodes && a.group <= kDecodeRows));
+    launch.full_blocks = !launch.prefill && p.kv.head_dim <= 128 && has_one_block_results(p.rows, p.kv.num_kv_heads, num_sms);
+    const bool is_two = p.rows > kSmallSteps && !launch.full_blocks;
+    launch.decode_blocks = deterministic ? 0 : is_two ? 2 * num_sms : num_sms;
     launch.wgmma = launch.prefill && (p.kv.head_dim == 64 || p.kv.head_dim == 128) && p.kv.block_tokens <= 128 &&
                    has_warpgroups() && encoder() != nullptr;
     if (launch.wgmma) {

@@ -31,6 +31,7 @@ struct AttentionArguments {
 struct AttentionLaunch {
     int num_sms = 0;
     int decode_blocks = 0;        // 0: no decode items
+    bool full_blocks = false;     // of eight warps, one a multiprocessor; head dimensions up to 128
     int head_dim = 0;
     bool prefill = false;         // the kernel of the prefill items too
     bool wgmma = false;           // by warpgroup instructions, with `map`

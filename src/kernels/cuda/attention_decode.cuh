@@ -1,4 +1,4 @@
-// Decode attention: a block of four warps an item, the warps take 16-token tiles in turn, each with its own ring of
+// Decode attention: a block of four or eight warps an item, the warps take 16-token tiles in turn, each with its own ring of
 // asynchronous copies and its own softmax, so that nothing synchronises until the item ends. A warp's copies run ahead of
 // its arithmetic over the ends of items, and start before the previous kernel has ended where this step writes nothing.
 // Query heads of one KV head fill the MMA's rows.
@@ -10,24 +10,23 @@
 
 namespace takt::cuda {
 
-constexpr int kDecodeWarps = 4;
-constexpr int kDecodeThreads = kDecodeWarps * 32;
+constexpr int kDecodeWarps = 4, kFullDecodeWarps = 8;   // the latter where a block has a multiprocessor to itself
 template <int kHeadDim>
 constexpr int kDecodeStages = kHeadDim > 128 ? 2 : 3;
 
-template <int kHeadDim>
+template <int kHeadDim, int kWarps>
 struct DecodeShape {
     static constexpr int kStageBytes = 2 * 16 * TileShape<kHeadDim>::kRowBytes;
-    static constexpr int kRingBytes = kDecodeWarps * kDecodeStages<kHeadDim> * kStageBytes;
-    static constexpr int kPartBytes = kDecodeWarps * 8 * kHeadDim * 4;   // eight rows of each warp
+    static constexpr int kRingBytes = kWarps * kDecodeStages<kHeadDim> * kStageBytes;
+    static constexpr int kPartBytes = kWarps * 8 * kHeadDim * 4;   // eight rows of each warp
     /// Column of a row in the warps' parts: rows of neighbouring lanes in different banks.
     static __device__ __forceinline__ int column(int row, int at) {
         return kHeadDim % 32 == 0 ? at ^ ((row & 3) << 3) : at;
     }
 };
-template <int kHeadDim>
+template <int kHeadDim, int kWarps>
 constexpr size_t decode_shared_bytes() {
-    return DecodeShape<kHeadDim>::kRingBytes + DecodeShape<kHeadDim>::kPartBytes;
+    return DecodeShape<kHeadDim, kWarps>::kRingBytes + DecodeShape<kHeadDim, kWarps>::kPartBytes;
 }
 
 /// The decode items of this block in order (attention_plan.h): first those of the blocks that start beside prefill items, then all
@@ -53,7 +52,7 @@ struct DecodeItems {
 };
 
 /// The tiles of one warp in the order in which it loads them.
-template <int kHeadDim, bool kIsSmall>
+template <int kHeadDim, int kWarps, bool kIsSmall>
 struct DecodeLoader {
     const AttentionArguments& a;
     const DecodeItems<kIsSmall>& items;
@@ -87,7 +86,7 @@ struct DecodeLoader {
     }
     __device__ __forceinline__ void take_ids() {
         ids_begin = tile;
-        const int lane = static_cast<int>(threadIdx.x) % 32, from = kv_begin + (tile + lane * kDecodeWarps) * 16;
+        const int lane = static_cast<int>(threadIdx.x) % 32, from = kv_begin + (tile + lane * kWarps) * 16;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int at = min(from + half * 8, kv_end - 1), block = at / a.block_tokens;
@@ -111,8 +110,8 @@ struct DecodeLoader {
     }
     /// Starts the copies of the next tile's keys and values; tokens past the item's end become zeros.
     __device__ __forceinline__ void load(uint8_t* stage) {
-        if (tile - ids_begin >= 32 * kDecodeWarps) take_ids();
-        const int which = (tile - ids_begin) / kDecodeWarps, left = kv_end - kv_begin - tile * 16;
+        if (tile - ids_begin >= 32 * kWarps) take_ids();
+        const int which = (tile - ids_begin) / kWarps, left = kv_end - kv_begin - tile * 16;
         const uint8_t* from[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -122,7 +121,7 @@ struct DecodeLoader {
         } else {
             copy<true>(stage, from, left);
         }
-        tile += kDecodeWarps;
+        tile += kWarps;
         if (tile >= tiles) {
             item = items.after(item);
             enter();
@@ -153,22 +152,22 @@ __device__ __forceinline__ void decode_values(const AttentionArguments& a, Decod
     weigh_16<T, kHeadDim>(out, p, stage + 16 * TileShape<kHeadDim>::kRowBytes);
 }
 
-/// The four warps' sums of rows [8 r, 8 r + 8), each already scaled, to the output or to the item's partial result.
-template <int kHeadDim>
+/// The warps' sums of rows [8 r, 8 r + 8), each already scaled, to the output or to the item's partial result.
+template <int kHeadDim, int kWarps>
 __device__ __forceinline__ void store_rows(const AttentionArguments& a, const ItemView& v, int r, const float* parts,
                                            const float (*stats)[16][2]) {
     const int count = min(8, v.w.num_rows - r * 8);
-    for (int i = static_cast<int>(threadIdx.x); i < count * (kHeadDim / 4); i += kDecodeThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < count * (kHeadDim / 4); i += kWarps * 32) {
         const int row = i / (kHeadDim / 4), column = i % (kHeadDim / 4) * 4, m = r * 8 + row;
         float most = kMinusInfinity, sum = 0;
         float4 x = make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, stats[w][m][0]);
+        for (int w = 0; w < kWarps; ++w) most = fmaxf(most, stats[w][m][0]);
 #pragma unroll
-        for (int w = 0; w < kDecodeWarps; ++w) {
+        for (int w = 0; w < kWarps; ++w) {
             sum += stats[w][m][1] * power_of_two(stats[w][m][0] - most);
             const float4 y = *reinterpret_cast<const float4*>(parts + (w * 8 + row) * kHeadDim +
-                                                              DecodeShape<kHeadDim>::column(row, column));
+                                                              DecodeShape<kHeadDim, kWarps>::column(row, column));
             x = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
         }
         if (v.w.partial < 0) {
@@ -182,8 +181,8 @@ __device__ __forceinline__ void store_rows(const AttentionArguments& a, const It
     }
 }
 
-/// Merges the four warps' results of an item; the block that finishes a split result last combines its parts.
-template <int kHeadDim>
+/// Merges the warps' results of an item; the block that finishes a split result last combines its parts.
+template <int kHeadDim, int kWarps>
 __device__ __forceinline__ void decode_finish(const AttentionArguments& a, const ItemView& v, float* parts,
                                               float (*stats)[16][2], SoftmaxRows& rows,
                                               const float (&out)[kHeadDim / 8][4]) {
@@ -204,29 +203,29 @@ __device__ __forceinline__ void decode_finish(const AttentionArguments& a, const
         if (r == 1) sync();
         float most = kMinusInfinity;
 #pragma unroll
-        for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, stats[w][lane / 4 + r * 8][0]);
+        for (int w = 0; w < kWarps; ++w) most = fmaxf(most, stats[w][lane / 4 + r * 8][0]);
         const float scale = power_of_two(rows.maximum[r] - most);
         float* row = parts + (warp * 8 + lane / 4) * kHeadDim;
 #pragma unroll
         for (int d = 0; d < kHeadDim / 8; ++d) {
-            *reinterpret_cast<float2*>(row + DecodeShape<kHeadDim>::column(lane / 4, d * 8 + lane % 4 * 2)) =
+            *reinterpret_cast<float2*>(row + DecodeShape<kHeadDim, kWarps>::column(lane / 4, d * 8 + lane % 4 * 2)) =
                 make_float2(out[d][2 * r] * scale, out[d][2 * r + 1] * scale);
         }
         sync();
-        store_rows<kHeadDim>(a, v, r, parts, stats);
+        store_rows<kHeadDim, kWarps>(a, v, r, parts, stats);
     }
     if (v.w.partial >= 0 && finishes_last(a, v, threadIdx.x == 0, sync))
-        combine_partials<kHeadDim, kDecodeThreads>(a, v, static_cast<int>(threadIdx.x), kDecodeRows, 0, v.w.num_rows, parts, sync);
+        combine_partials<kHeadDim, kWarps * 32>(a, v, static_cast<int>(threadIdx.x), kDecodeRows, 0, v.w.num_rows, parts, sync);
     sync();
 }
 
 /// A warp's tiles of an item. kAhead: the next tile's scores are on their way while this one's softmax waits for itself; takes more
 /// registers.
-template <class T, int kHeadDim, bool kAhead, bool kIsSmall>
+template <class T, int kHeadDim, int kWarps, bool kAhead, bool kIsSmall>
 __device__ __forceinline__ void decode_tiles(const AttentionArguments& a, const ItemView& v, const uint32_t (&q)[kHeadDim / 16][4],
-                                             DecodeLoader<kHeadDim, kIsSmall>& loader, uint8_t* ring, int& stage, SoftmaxRows& rows,
+                                             DecodeLoader<kHeadDim, kWarps, kIsSmall>& loader, uint8_t* ring, int& stage, SoftmaxRows& rows,
                                              float (&out)[kHeadDim / 8][4]) {
-    constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim>::kStageBytes;
+    constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim, kWarps>::kStageBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, tiles = (v.w.kv_end - v.w.kv_begin + 15) / 16;
     DecodeScores scores, next_scores;
     const auto ready = [&](auto pending) {
@@ -237,10 +236,10 @@ __device__ __forceinline__ void decode_tiles(const AttentionArguments& a, const 
         ready(std::integral_constant<int, kStages - 1>{});
         decode_scores<T, kHeadDim>(q, shared_address(ring + stage * kStageBytes), scores);
     }
-    for (int tile = warp; tile < tiles; tile += kDecodeWarps) {
+    for (int tile = warp; tile < tiles; tile += kWarps) {
         const int next_stage = stage + 1 == kStages ? 0 : stage + 1;
         if constexpr (kAhead) {
-            if (tile + kDecodeWarps < tiles) {
+            if (tile + kWarps < tiles) {
                 ready(std::integral_constant<int, kStages - 2>{});
                 decode_scores<T, kHeadDim>(q, shared_address(ring + next_stage * kStageBytes), next_scores);
             }
@@ -264,17 +263,17 @@ __device__ __forceinline__ void decode_tiles(const AttentionArguments& a, const 
 }
 
 /// The decode items of this block.
-template <class T, int kHeadDim, bool kAhead, bool kIsSmall>
+template <class T, int kHeadDim, int kWarps, bool kAhead, bool kIsSmall>
 __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8_t* memory, float (*stats)[16][2]) {
-    constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim>::kStageBytes;
+    constexpr int kStages = kDecodeStages<kHeadDim>, kStageBytes = DecodeShape<kHeadDim, kWarps>::kStageBytes;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     uint8_t* ring = memory + warp * kStages * kStageBytes;
-    auto* parts = reinterpret_cast<float*>(memory + DecodeShape<kHeadDim>::kRingBytes);
+    auto* parts = reinterpret_cast<float*>(memory + DecodeShape<kHeadDim, kWarps>::kRingBytes);
     const DecodeItems<kIsSmall> items(a);
     const int first = items.first();
     // Beside prefill items this kernel was started when all that they wait for was done; see attention_kernel.cuh.
     const bool beside_prefill = a.header->num_work > items.count;
-    DecodeLoader<kHeadDim, kIsSmall> loader(a, items);
+    DecodeLoader<kHeadDim, kWarps, kIsSmall> loader(a, items);
     if (!loader.done()) prefetch_global(&a.work[a.work[first].group & ((1 << kSplitShift) - 1)].segment);   // its count
     int ahead = 0;
     while (ahead < kStages && !loader.done() && loader.next_is_old()) {
@@ -298,11 +297,11 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
         load_queries<T, kHeadDim>(q, a, v, 0);
         SoftmaxRows rows(a, v, lane / 4, 0, 16);
         float out[kHeadDim / 8][4] = {};
-        decode_tiles<T, kHeadDim, kAhead>(a, v, q, loader, ring, stage, rows, out);
+        decode_tiles<T, kHeadDim, kWarps, kAhead>(a, v, q, loader, ring, stage, rows, out);
         // Only now: the next kernel's stream of weights would hold up the few reads that this one waits for.
         item = items.after(item);
         if (a.alone && item >= items.count) dependents_may_launch();
-        decode_finish<kHeadDim>(a, v, parts, stats, rows, out);
+        decode_finish<kHeadDim, kWarps>(a, v, parts, stats, rows, out);
     }
     // Who waits for this kernel waits for the prefill items too.
     if (beside_prefill && blockIdx.x == 0) wait_for_predecessors();

@@ -17,12 +17,12 @@ constexpr size_t kAloneBytes = 115'200;   // with the static part more than half
 
 /// Alone on a multiprocessor: little enough shared memory and few enough registers (16,384 of each quarter of a multiprocessor, of
 /// which three warps of a linear layer take 9,216) that a block of the next kernel fits beside it.
-template <class T, int kHeadDim, bool kAlone>
+template <class T, int kHeadDim, int kWarps, bool kAlone>
 __global__ void __maxnreg__(kAlone && kHeadDim <= 128 ? 208 : 255) attention_decode_kernel(const AttentionArguments a) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    __shared__ float stats[kDecodeWarps][16][2];
+    __shared__ float stats[kWarps][16][2];
     if (!kAlone) dependents_may_launch();
-    attend_decode<T, kHeadDim, !kAlone && (kDecodeStages<kHeadDim> > 2), kAlone>(a, memory, stats);
+    attend_decode<T, kHeadDim, kWarps, !kAlone && (kDecodeStages<kHeadDim> > 2), kAlone>(a, memory, stats);
 }
 
 template <class T, int kHeadDim>
@@ -47,10 +47,19 @@ Status launch_wgmma(cudaStream_t stream, const AttentionArguments& a, const Atte
     }
 }
 
+template <class T, int kHeadDim, int kWarps, bool kAlone>
+Status launch_decode(cudaStream_t stream, const AttentionArguments& a, const AttentionLaunch& launch) {
+    const size_t bytes = std::max(decode_shared_bytes<kHeadDim, kWarps>(), kAlone ? kAloneBytes : size_t{0});
+    const auto kernel = attention_decode_kernel<T, kHeadDim, kWarps, kAlone>;
+    const Status s = allow_shared(kernel, bytes);
+    if (!s.ok()) return s;
+    return launch_kernel(stream, dim3(static_cast<unsigned>(launch.decode_blocks)), dim3(kWarps * 32), bytes, Edge::programmatic, kernel,
+                         a);
+}
+
 template <class T, int kHeadDim>
 Status launch_attention(cudaStream_t stream, const AttentionArguments& a, const AttentionLaunch& launch) {
     constexpr size_t kPrefillBytes = prefill_shared_bytes<kHeadDim>();
-    const size_t decode_bytes = std::max(decode_shared_bytes<kHeadDim>(), a.alone ? kAloneBytes : size_t{0});
     Status s;
     if (launch.wgmma) {
         s = launch_wgmma<T, kHeadDim>(stream, a, launch);
@@ -61,11 +70,11 @@ Status launch_attention(cudaStream_t stream, const AttentionArguments& a, const 
                           Edge::programmatic, attention_prefill_kernel<T, kHeadDim>, a);
     }
     if (!s.ok() || launch.decode_blocks == 0) return s;
-    const auto kernel = a.alone ? attention_decode_kernel<T, kHeadDim, true> : attention_decode_kernel<T, kHeadDim, false>;
-    s = allow_shared(kernel, decode_bytes);
-    if (!s.ok()) return s;
-    return launch_kernel(stream, dim3(static_cast<unsigned>(launch.decode_blocks)), dim3(kDecodeThreads), decode_bytes,
-                         Edge::programmatic, kernel, a);
+    if (a.alone) return launch_decode<T, kHeadDim, kDecodeWarps, true>(stream, a, launch);
+    if constexpr (kHeadDim <= 128) {
+        if (launch.full_blocks) return launch_decode<T, kHeadDim, kFullDecodeWarps, false>(stream, a, launch);
+    }
+    return launch_decode<T, kHeadDim, kDecodeWarps, false>(stream, a, launch);
 }
 
 template <class T>

@@ -16,10 +16,14 @@ constexpr int32_t kWhole = 1 << 24;     // more units than any context has
 constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
 // Microseconds on an H200 at head dimension 128, for the division of a mixed step: a tile of a prefill item, an item's start and
 // end, those of a block's further ones, those of one of several parts that a block has (25 to 38 in steps measured, what the parts leave
-// in memory and read again among it), the combination of parts that run together; a decode unit in one of two blocks of a
-// multiprocessor, and at the memory's rate; until a block has begun, until one that takes a multiprocessor over from a prefill item has.
-constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kNextItemUs = 6, kPartUs = 32, kCombineUs = 4, kDecodeUnitUs = 2.0,
-                 kDecodeReadUs = 0.0076, kBeginUs = 6, kTakeOverUs = 12;
+// in memory and read again among it), the combination of parts that run together, alone and beside decodes; a decode unit in one of two
+// blocks of a multiprocessor where others have prefill items (on all of them it takes twice as long, the memory's rate, which is the next
+// one); until a block has begun, until one that takes a multiprocessor over from a prefill item has; what more parts must gain.
+constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kNextItemUs = 6, kPartUs = 32, kCombineUs = 4, kCombineBesideUs = 11,
+                 kDecodeUnitUs = 1.1, kDecodeReadUs = 0.0076, kBeginUs = 6, kTakeOverUs = 12, kWorthUs = 2, kNeverUs = 1e9;
+// What a decode item costs beside its units, in units: one that is whole, one of several parts. A unit takes half as long beside prefill
+// items, so the same microseconds are more units there.
+constexpr double kWholeUnits = 0.7, kSplitUnits = 1.5, kWholeUnitsBeside = 1.3, kSplitUnitsBeside = 4.5;
 
 int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 /// Pieces of at most `size` units; most results are short enough to be one.
@@ -96,6 +100,11 @@ struct Planner {
         }
     }
 
+    [[nodiscard]] double item_units(bool is_split) const {
+        if (early > 0) return is_split ? kSplitUnitsBeside : kWholeUnitsBeside;
+        return is_split ? kSplitUnits : kWholeUnits;
+    }
+
     /// About how long the step's decode items take when every result is cut into pieces of at most `size` units, in units'
     /// worth of one block's time: the longest block's items, each with its start and end, and the combination of most parts.
     [[nodiscard]] double decode_cost(int32_t size, int64_t all_units) {
@@ -107,7 +116,7 @@ struct Planner {
             if (!is_decode(s)) continue;
             const int32_t units = decode_units(s), splits = pieces_of(units, size);
             parts = std::max(parts, splits);
-            const double item = splits == 1 ? units + 0.7 : ceil_div(units, splits) + 1.5;
+            const double item = (splits == 1 ? units : ceil_div(units, splits)) + item_units(splits > 1);
             for (int32_t i = p.kv.num_kv_heads * results(s) * splits; i > 0; --i) {
                 loads[at] += item;
                 at = at + 1 == num_slots ? 0 : at + 1;
@@ -192,7 +201,7 @@ struct Planner {
         }
         // Whole rounds of about one result each, and not many more items than results.
         const auto average = static_cast<int32_t>(std::max<int64_t>(1, units / count));
-        int32_t size = std::max(1, early_units / std::max(1, ceil_div(early_units, average)) - 1);
+        int32_t size = std::max(1, early_units / std::max(1, early_units / (average + 1)) - 1);
         while (units / size > 2 * slots) size *= 2;
         const int64_t room = int64_t{early} * early_units, rest = std::max<int64_t>(0, units - room);
         emit_decode(size, static_cast<int32_t>(std::max<int64_t>(2, (rest + slots - 1) / slots)), room);
@@ -247,19 +256,37 @@ struct Planner {
         return most + kItemUs - kNextItemUs;
     }
 
+    /// Units' worth of the busiest of `blocks` blocks beside prefill items: `count` decode results of `units` in all, whole or in parts.
+    [[nodiscard]] static double rounds_units(int64_t count, double units, double blocks) {
+        double least = kNeverUs;
+        const double results = static_cast<double>(count);
+        for (const int parts : {1, 2, 3, 4, 6, 8, 16, 32}) {
+            const double item = units / results / parts + (parts > 1 ? kSplitUnitsBeside : kWholeUnitsBeside);
+            least = std::min(least, std::ceil(results * parts / blocks) * item);
+        }
+        return least;
+    }
+
+    /// Units that a block has done of results of `average` units when `room` units' worth of time is over: whole ones, else parts.
+    [[nodiscard]] static double units_in(double room, double average) {
+        const double whole = std::floor(room / (average + kWholeUnitsBeside));
+        return whole > 0 ? whole * average : std::max(0.0, room - kSplitUnitsBeside);
+    }
+
     /// Cuts prefill results where multiprocessors would be idle otherwise. Parts that are fewer than multiprocessors divide these with the
     /// decode items, so that both end at about the same time; more of them come before the decode items, in rounds that are full.
     void divide() {
         const bool has_decodes_alone = p.host.header->num_decode_segments == p.host.header->num_segments && group <= kDecodeRows;
         if (p.deterministic || has_decodes_alone) return;
-        int64_t units = 0;
+        int64_t units = 0, count = 0;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
-            if (is_decode(s)) units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
+            if (!is_decode(s)) continue;
+            count += int64_t{p.kv.num_kv_heads} * results(s);
+            units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
         }
         const PrefillParts uncut = count_parts(kWhole);
         if (uncut.count == 0 || 2 * uncut.count > kMaxPrefillSplits) return;
         const double scale = p.kv.head_dim / 128.0, all = static_cast<double>(units);
-        const auto decode_us = [&](double n, double b) { return n * scale * std::max(kDecodeReadUs, kDecodeUnitUs / b); };
         double best = -1;
         int64_t last_parts = 0;
         for (int32_t cut = 1; cut <= std::min(kMostPrefillParts, uncut.longest); ++cut) {
@@ -269,15 +296,18 @@ struct Planner {
             if (parts.count == last_parts) continue;
             last_parts = parts.count;
             const bool is_beside = parts.count < num_sms;
-            const double combine_us = parts.count > uncut.count ? kCombineUs : 0;
+            const double combine_us = parts.count == uncut.count ? 0 : units > 0 ? kCombineBesideUs : kCombineUs;
             const double prefill_us = combine_us + (parts.count > num_sms ? rounds_us(size, scale)
                                                                           : parts.longest * kPrefillTileUs * scale + kItemUs);
             const double blocks = is_beside ? 2.0 * static_cast<double>(num_sms - parts.count) : 0;
             const double room = std::max(0.0, std::floor((prefill_us - kBeginUs) / (kDecodeUnitUs * scale)));   // units a block
-            const double at_once = is_beside ? kItemUs + decode_us(all, blocks) : std::numeric_limits<double>::max();
-            const double in_two = prefill_us + kTakeOverUs + decode_us(std::max(0.0, all - room * blocks), 2.0 * num_sms);
+            const double at_once = is_beside && units > 0 ? kItemUs + std::max(all * scale * kDecodeReadUs,
+                                                                               rounds_units(count, all, blocks) * scale * kDecodeUnitUs)
+                                                          : kNeverUs;
+            const double rest = units == 0 ? 0 : all - blocks * units_in(room, all / static_cast<double>(count));
+            const double in_two = rest > 0 ? prefill_us + kTakeOverUs + rest * scale * kDecodeReadUs : kNeverUs;
             const double cost = units == 0 ? prefill_us : std::max(prefill_us, std::min(at_once, in_two));
-            if (best >= 0 && cost >= best) continue;
+            if (best >= 0 && cost + kWorthUs >= best) continue;
             best = cost;
             prefill_size = size;
             early = units > 0 && is_beside ? static_cast<int32_t>(blocks) : 0;
@@ -300,9 +330,17 @@ struct Planner {
 
 }   // namespace
 
+bool has_one_block_results(int32_t rows, int32_t kv_heads, int32_t num_sms) {
+    const int32_t results = rows * kv_heads;
+    return rows > kSmallSteps && 2 * results > num_sms && results <= num_sms;
+}
+
 Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
-    const bool small = p.host.header->num_rows <= kSmallSteps;
-    Planner planner{p, p.num_heads / p.kv.num_kv_heads, num_sms, std::min(small ? num_sms : 2 * num_sms, 1024)};
+    const int32_t rows = p.host.header->num_rows;
+    const bool one_a_multiprocessor =
+        rows <= kSmallSteps ||
+        (rows == p.host.header->num_segments && p.kv.head_dim <= 128 && has_one_block_results(rows, p.kv.num_kv_heads, num_sms));
+    Planner planner{p, p.num_heads / p.kv.num_kv_heads, num_sms, std::min(one_a_multiprocessor ? num_sms : 2 * num_sms, 1024)};
     planner.divide();
     planner.decode();
     const int64_t early_items = planner.early > 0 ? planner.num_early : 0;

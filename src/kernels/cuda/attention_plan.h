@@ -28,6 +28,10 @@ constexpr int32_t kMaxPrefillSplits = 512;    ///< items of split prefill tiles 
 constexpr int32_t kMostPrefillParts = 32;     ///< of one prefill result
 constexpr int32_t kSmallSteps = 8;            ///< steps of up to so many rows have decode items only
 
+/// Whether a step of decodes alone has about as many results as there are multiprocessors, so that each result gets a block of eight
+/// warps with one to itself: a result that two blocks of four warps share costs a combination. `rows`: of the step, padded or not (a
+/// step planned for the other kind of block is computed as well, only slower).
+bool has_one_block_results(int32_t rows, int32_t kv_heads, int32_t num_sms);
 Status plan_attention(const AttentionPlanParams& params, int32_t num_sms);
 int32_t max_attention_work(const KvLayout& kv, int32_t num_heads, int32_t rows, int32_t segments, int32_t num_sms);
 size_t attention_scratch_bytes(const KvLayout& kv, int32_t max_work);

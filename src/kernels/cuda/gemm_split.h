@@ -11,7 +11,7 @@
 
 namespace takt::cuda {
 
-constexpr int32_t kSplitLeastRows = 9, kSplitMostRows = 128;
+constexpr int32_t kSplitLeastRows = 5, kSplitMostRows = 128;
 
 /// Where y is float32, y[row][n] += sum + bias; else y[row][n] = sum, bf16, without bias.
 struct GemmSplitCall {

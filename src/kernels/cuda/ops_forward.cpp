@@ -33,7 +33,7 @@ bool is_split(const CudaLinear& l, int32_t rows, Use use) {
     if (l.context().deterministic() || !gemm_split_fits(l, rows)) return false;
     switch (use) {
         case Use::input: return rows <= 64;
-        case Use::output: return rows <= 16;
+        case Use::output: return rows > kGemvRows && rows <= 16;
         case Use::down: return rows > 64;
     }
     return false;
@@ -135,7 +135,7 @@ Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
     LinearContext& context = l.context();
     FinishQkvCall finish;
     finish.params = &p;
-    if (is_small(l, p.rows, GemvOutput::add) && p.norm.weight != nullptr) {
+    if (is_small(l, p.rows, GemvOutput::add) && p.norm.weight != nullptr && !is_split(l, p.rows, Use::input)) {
         finish.rows = p.rows;
         finish.sums = context.accumulator();
         finish.stride = l.out_features();

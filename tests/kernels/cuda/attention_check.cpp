@@ -210,7 +210,16 @@ void check_repeats(Bench& bench) {
 }   // namespace
 
 void check_attention(Bench& bench) {
+    // About as many results as multiprocessors: blocks of eight warps, some without a tile for each of them.
+    std::vector<SegmentShape> many;
+    for (int i = 0; i < 40; ++i) many.push_back({i * 27, 1});
+    std::vector<SegmentShape> uneven(many.begin(), many.begin() + 30);
+    uneven.push_back({6000, 1});
     const std::vector<Case> cases = {
+        {16, 2, 128, 16, many},
+        {9, 3, 64, 8, many, 300, 30.0f},
+        {12, 2, 96, 16, many, 0, 0, false, 5},
+        {28, 4, 128, 16, uneven},
         {16, 2, 128, 16, {{0, 1}}},
         {16, 2, 128, 16, {{1023, 1}}},
         {28, 4, 128, 16, {{5000, 1}, {0, 1}, {17, 1}, {63, 1}, {64, 1}, {2047, 1}}},

@@ -197,6 +197,8 @@ void check_attention_input(Bench& bench) {
         {2048, 16, 2, 128, 3, true, false, RopeStyle::half, 16, NormStyle::plain, 131069},
         {640, 8, 2, 80, 12, false, false, RopeStyle::interleaved, 32, NormStyle::plain, 131071},
         {128, 28, 4, 128, 200, true, false, RopeStyle::half},
+        {320, 20, 4, 128, 200, true, false, RopeStyle::half},
+        {448, 28, 4, 128, 300, true, false, RopeStyle::half},
         {128, 9, 3, 64, 700, false, true, RopeStyle::interleaved},
     };
     int index = 0;
