@@ -336,11 +336,11 @@ bool has_one_block_results(int32_t rows, int32_t kv_heads, int32_t num_sms) {
 }
 
 Status plan_attention(const AttentionPlanParams& p, int32_t num_sms) {
-    const int32_t rows = p.host.header->num_rows;
-    const bool one_a_multiprocessor =
-        rows <= kSmallSteps ||
-        (rows == p.host.header->num_segments && p.kv.head_dim <= 128 && has_one_block_results(rows, p.kv.num_kv_heads, num_sms));
-    Planner planner{p, p.num_heads / p.kv.num_kv_heads, num_sms, std::min(one_a_multiprocessor ? num_sms : 2 * num_sms, 1024)};
+    const int32_t rows = p.host.header->num_rows, group = p.num_heads / p.kv.num_kv_heads;
+    const bool are_decodes = rows == p.host.header->num_segments && group <= kDecodeRows;
+    const bool one_a_multiprocessor = rows <= kSmallSteps || (are_decodes && p.kv.head_dim <= 128 &&
+                                                              has_one_block_results(rows, p.kv.num_kv_heads, num_sms));
+    Planner planner{p, group, num_sms, std::min(one_a_multiprocessor ? num_sms : 2 * num_sms, 1024)};
     planner.divide();
     planner.decode();
     const int64_t early_items = planner.early > 0 ? planner.num_early : 0;

@@ -1,7 +1,7 @@
 // The CUDA backend's op table, and the forward operations behind it on a plain CUDA stream. Each enqueues and returns
-// at once, may be captured, and never allocates or synchronises. Up to kGemvRows rows a layer is six launches; above,
-// gemm_stream and cuBLASLt (or the tile kernel) with launches of their own for norm, gate and rotation. Types: residual
-// float32, activations bf16, KV f16 or bf16, logits float32.
+// at once, may be captured, and never allocates or synchronises. Up to four rows a layer is six launches, up to kGemvRows seven; above,
+// gemm_stream, gemm_split, gemm_wide and cuBLASLt (or the tile kernel) with launches of their own for norm and rotation. Types:
+// residual float32, activations bf16, KV f16 or bf16, logits float32.
 #pragma once
 
 #include <cuda_runtime.h>
