@@ -41,10 +41,10 @@ public:
 
     void serve(std::string_view bytes, std::size_t num_pieces, bool resets, bool reads) {
         tcp::socket client(client_io_);
-        client.connect(acceptor_.local_endpoint());
+        connect(client);
         client.non_blocking(true);
         tcp::socket accepted(loaded_.io);
-        accepted.assign(tcp::v4(), acceptor_.accept().release());
+        accepted.assign(tcp::v4(), accept());
         bool has_ended = false;
         boost::asio::co_spawn(loaded_.io, serve_connection(loaded_.state, ClientStream(std::move(accepted), nullptr)),
                               [&has_ended](std::exception_ptr problem) {
@@ -64,6 +64,21 @@ public:
     }
 
 private:
+    // The fuzzer's own clock interrupts calls: what has begun goes on.
+    void connect(tcp::socket& client) {
+        boost::system::error_code error;
+        client.connect(acceptor_.local_endpoint(), error);
+        while (error == boost::asio::error::interrupted) client.wait(tcp::socket::wait_write, error);
+        require(!error, "no connection to itself");
+    }
+    tcp::socket::native_handle_type accept() {
+        for (;;) {
+            boost::system::error_code error;
+            tcp::socket accepted = acceptor_.accept(error);
+            if (!error) return accepted.release();
+            require(error == boost::asio::error::interrupted, "no connection from itself");
+        }
+    }
     // A few turns of the server between two pieces, until it has nothing to do: the engine runs on, on its own thread.
     void turn(tcp::socket& client, bool reads) {
         for (int i = 0; i < 8 && loaded_.io.poll() != 0; ++i) {
