@@ -207,7 +207,7 @@ void attend_tile(const AttentionJob& j, int tile, const AttentionScratch& scratc
     }
     const TilePlace place(j, tile);
     const NextTile next(j, tile);
-    const bool few = num_seen <= kQueriesPerPass;
+    const bool few = num_seen <= kDirectQueries;
     float* joined = few ? scratch.keys : scratch.values;
     const TileKeys keys = tile_keys(j, place, next.place, next.job.keys, reinterpret_cast<uint8_t*>(joined));
     const TileValues values = tile_values(j, place, next.place, next.job.values);

@@ -17,6 +17,7 @@ constexpr bool kSignedBytes = false;
 
 // Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
 constexpr int kQueriesPerPass = 4;
+constexpr int kDirectQueries = 24;   // that read K and V as they lie; more share a float32 copy of a tile
 constexpr int kScoreVectors = 4;
 constexpr int kValueLanes = 4;
 

@@ -17,6 +17,7 @@ constexpr bool kSignedBytes = true;   // the dot instruction knows no unsigned o
 
 // Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
 constexpr int kQueriesPerPass = 2;
+constexpr int kDirectQueries = kQueriesPerPass;   // that read K and V as they lie; more share a float32 copy of a tile
 constexpr int kScoreVectors = 2;
 constexpr int kValueLanes = 2;
 

@@ -18,6 +18,7 @@ constexpr int kMaxTileRows = 2;
 
 // Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
 constexpr int kQueriesPerPass = 1;
+constexpr int kDirectQueries = kQueriesPerPass;   // that read K and V as they lie; more share a float32 copy of a tile
 constexpr int kScoreVectors = 1;
 constexpr int kValueLanes = 1;
 
