@@ -2,6 +2,7 @@
 #include "runtime/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/assert.h"
 #include "runtime/scheduler_state.h"
@@ -10,6 +11,8 @@ namespace takt {
 namespace {
 
 constexpr double kSureShare = 0.9;
+constexpr double kOfferedNs = 5e9;     // what came in is counted over about so long
+constexpr double kLeastDrain = 0.1;    // of the device or the slots, that is left to what waits already
 
 std::vector<double> tenant_weights(const SchedulerConfig& config) {
     std::vector<double> weights;
@@ -88,9 +91,7 @@ Admission Scheduler::Impl::submit(const SchedulerRequest& request, uint64_t now_
         if (static_cast<double>(now_ns) + wait > static_cast<double>(r.key_ns)) {
             if (sla.on_miss == SchedulerClass::OnMiss::refuse) {
                 out.verdict = Admission::Verdict::deadline_unreachable;
-                // As much less work must stand before it; the least that is worth a new try is a step.
-                const double excess = static_cast<double>(now_ns) + wait - static_cast<double>(r.key_ns);
-                out.retry_after_ns = static_cast<uint64_t>(std::max(excess, 10e6));
+                out.retry_after_ns = static_cast<uint64_t>(retry_ns(static_cast<double>(now_ns) + wait - static_cast<double>(r.key_ns)));
                 return out;
             }
             r.key_ns = request.arrival_ns + std::max<uint64_t>(600'000'000'000, ttft_ns(r));   // finite: still served
@@ -101,6 +102,7 @@ Admission Scheduler::Impl::submit(const SchedulerRequest& request, uint64_t now_
     free_records.pop_back();
     at(place) = r;
     index.insert(request.id, place);
+    note_offered(r, now_ns);
     waiting.push_back(place);
     ++tenant_waiting[tenant];
     shares.enter(request.tenant_index);
@@ -144,10 +146,27 @@ void Scheduler::Impl::finish(RequestId id) {
 double Scheduler::Impl::room_ns(const SchedulerRequest& request) const {
     const int32_t own_slots = config.tenants.empty() ? 0 : config.tenants[static_cast<size_t>(request.tenant_index)].max_running;
     const double prompt = cost.prefill_ns(0, request.prompt_tokens) / prefill_share();
-    // As long as no answer has ended, a token a step with prompt rows.
-    const double gap = expected_gap_ns > 0 ? expected_gap_ns : std::max(step_ns, 1e6);
-    const double answer = expected_outputs * gap / (own_slots > 0 ? std::min(own_slots, config.max_running) : config.max_running);
+    const double answer = answer_ns() / (own_slots > 0 ? std::min(own_slots, config.max_running) : config.max_running);
     return std::max({1e6, prompt, free_slots.empty() || own_slots > 0 ? answer : 0.0});
+}
+
+/// What an answer takes from its first token to its last; as long as none has ended, a token a step with prompt rows.
+double Scheduler::Impl::answer_ns() const {
+    return expected_outputs * (expected_gap_ns > 0 ? expected_gap_ns : std::max(step_ns, 1e6));
+}
+
+void Scheduler::Impl::note_offered(const Record& r, uint64_t now_ns) {
+    const double kept = std::exp(-static_cast<double>(now_ns - std::min(offered_ns, now_ns)) / kOfferedNs);
+    offered_work = offered_work * kept + r.work_ns / kOfferedNs;
+    offered_life = offered_life * kept + answer_ns() / config.max_running / kOfferedNs;
+    offered_ns = now_ns;
+}
+
+/// As much less work must stand before it. Others go on coming meanwhile: of what is ended in a second only what exceeds theirs is gone.
+/// The least that is worth a new try is a step.
+double Scheduler::Impl::retry_ns(double excess_ns) const {
+    const double load = std::max(offered_work / share, offered_life);
+    return std::max(excess_ns / std::clamp(1.0 - load, kLeastDrain, 1.0), 10e6);
 }
 
 void Scheduler::Impl::learn_output(const Record& r) {

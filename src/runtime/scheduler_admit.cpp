@@ -1,6 +1,6 @@
 // Scheduler: who gets a slot and blocks, and who loses them. Whole prompts only, with blocks kept free for the answers that run;
 // a request that was preempted N_max times comes back with all the blocks it can ever need, so that nobody has to take them
-// from it and it never has to ask again. Slots go from a lighter class to a heavier one that would be late. scheduling.md 4.4.
+// from it and it never has to ask again. Slots and blocks go from a lighter class to a heavier one that would be late. scheduling.md 4.4.
 #include <algorithm>
 #include <utility>
 
@@ -222,10 +222,11 @@ bool Scheduler::Impl::admit_one(int32_t index_of, StepPlan& plan) {
     return true;
 }
 
-/// The last step had no slot for somebody: where that is a request whose first token is about to be late, the lightest of the classes
-/// that weigh less gives up one, before the step has rows. One a step.
+/// The last step had no slot or no blocks for somebody: where that is a request whose first token is about to be late, the lightest of the
+/// classes that weigh less gives up its own, before the step has rows. One a step, and none where all together would not be enough.
 void Scheduler::Impl::let_yield(uint64_t start_ns, StepPlan& plan) {
-    if (!std::exchange(lacks_slots, false) || !free_slots.empty() || config.classes.size() < 2) return;
+    if (!std::exchange(lacks_room, false) || config.classes.size() < 2) return;
+    if (!free_slots.empty() && kv.num_retiring() > 0) return;   // blocks are on their way back
     double heaviest = 0;
     for (const int32_t i : waiting) heaviest = std::max(heaviest, class_of(at(i)).weight);
     const auto yields = [&](int32_t i) { return may_yield(at(i), heaviest); };
@@ -240,25 +241,27 @@ void Scheduler::Impl::let_yield(uint64_t start_ns, StepPlan& plan) {
     }
     if (asking < 0) return;
     const Record& r = at(asking);
+    const int32_t need = kv.blocks_for(int64_t{r.request.prompt_tokens} + 1);
+    if (!free_slots.empty() && need + reserved_blocks() + kv.num_usable() / 64 <= kv.num_available()) return;   // it waits for its turn
     int32_t victim = -1;
+    int64_t room = kv.num_available();
     const auto order = [&](const Record& other) {
         return std::tuple(class_of(other).weight, other.state == State::decoding, other.computed - other.cached, ~other.admission);
     };
     for (const int32_t i : running) {
         if (!may_yield(at(i), class_of(r).weight)) continue;
+        room += kv.num_blocks_of(at(i).slot);
         if (victim < 0 || order(at(i)) < order(at(victim))) victim = i;
     }
-    if (victim < 0) return;
-    const int64_t room = int64_t{kv.num_available()} + kv.num_blocks_of(at(victim).slot);
-    if (room < kv.blocks_for(int64_t{r.request.prompt_tokens} + 1)) return;   // with the slot it would still wait for blocks
+    if (victim < 0 || room < need) return;
     preempt(victim, plan);
     yielded_to = r.request.id;
 }
 
 void Scheduler::Impl::admit(uint64_t start_ns, StepPlan& plan) {
     if (waiting.empty()) return;
-    lacks_slots = free_slots.empty() && choose_victim(-1) < 0;
-    if (lacks_slots) return;
+    lacks_room = free_slots.empty() && choose_victim(-1) < 0;
+    if (lacks_room) return;
     candidates.clear();
     AdmissionLoad load = admission_load();
     const int32_t owed = owed_late(start_ns);
@@ -287,7 +290,7 @@ void Scheduler::Impl::admit(uint64_t start_ns, StepPlan& plan) {
         // The first in line keeps its place, so that nobody passes it for ever; paused readers make room for it.
         while (free_slots.empty() || !admit_one(index_of, plan)) {
             const int32_t victim = choose_victim(-1);
-            lacks_slots = victim < 0 && free_slots.empty();
+            lacks_room = victim < 0;
             if (victim < 0) return;
             preempt(victim, plan);
         }

@@ -86,6 +86,9 @@ struct Scheduler::Impl {
     void note_gaps(const Launched& step, uint64_t device_ns, CostVerdict verdict);
     [[nodiscard]] double room_ns(const SchedulerRequest& request) const;
     void learn_output(const Record& r);
+    void note_offered(const Record& r, uint64_t now_ns);
+    [[nodiscard]] double answer_ns() const;
+    [[nodiscard]] double retry_ns(double excess_ns) const;
     [[nodiscard]] const SchedulerClass& class_of(const Record& r) const {
         return config.classes[static_cast<size_t>(r.request.class_index)];
     }
@@ -188,12 +191,14 @@ struct Scheduler::Impl {
     double expected_outputs = 256;         // learned length of an answer
     double expected_gap_ns = 0;            // learned gap between two tokens of an answer; 0: none has ended yet
     double num_outputs_seen = 0;           // that it was learned from
+    double offered_work = 0, offered_life = 0;   // that came in lately, over time: of the device, of the slots
+    uint64_t offered_ns = 0;               // when that was last counted
     double reserve = 0.5;                  // learned share of what running answers may still need that admission keeps free
     double tilt = 1;                       // of the order: weight of a prompt's own cost against its deadline
     double lowest_counter = 0;             // of tenants that have prefill work
     double share = 1;                      // of the device that prefills may take beside the decodes
-    bool lacks_slots = false;              // at the last admission somebody was left without one
-    RequestId yielded_to = 0;              // whom a slot was given up for, last
+    bool lacks_room = false;               // at the last admission somebody was left without a slot or blocks
+    RequestId yielded_to = 0;              // whom others gave way for, last
     double late_credit_ns = 0;             // prefill time that prompts past their promise have coming
     uint64_t least_itl_ns = 0;             // of the decode rows and the floor's slice, lately
     double step_ns = 0;                    // budget of the last step with prefill rows: the measure of "urgent"

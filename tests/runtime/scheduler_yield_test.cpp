@@ -48,6 +48,47 @@ TEST_CASE("a class that weighs more gets a slot in time, and who gave way goes o
     }
 }
 
+TEST_CASE("a class that weighs more gets blocks in time, and who gave way goes on with its text", "[scheduler]") {
+    for (const int32_t heavy_prompt : {1500, 4000}) {   // what one of the others holds, and what two of them do
+        SchedulerRig rig(two_weights(8), 480);
+        for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 1500, 400);
+        for (int i = 0; i < 100; ++i) rig.step();
+        REQUIRE(rig.scheduler.counts().num_decoding == 4);
+        const uint64_t arrival = rig.now;
+        rig.submit(10, heavy_prompt, 5, 1);
+        std::map<RequestId, int> preemptions;
+        uint64_t begun = 0;
+        for (int i = 0; i < 20'000 && rig.scheduler.has_work(); ++i) {
+            rig.step();
+            for (const RequestId id : rig.plan.preempted) ++preemptions[id];
+            REQUIRE((rig.plan.preempted.empty() || rig.plan.admitted.empty()));
+            REQUIRE(rig.scheduler.check_integrity() == "");
+            if (begun == 0 && rig.emitted[10] > 0) begun = rig.now;
+        }
+        INFO("prompt " << heavy_prompt);
+        CHECK(preemptions.size() == (heavy_prompt > 1500 ? 2 : 1));
+        for (const auto& [id, count] : preemptions) CHECK((id <= 4 && count == 1));
+        CHECK(begun - arrival <= 500 * kMs);
+        CHECK(rig.emitted[10] == 5);
+        for (RequestId id = 1; id <= 4; ++id) CHECK(rig.emitted[id] == rig.most[id]);
+    }
+}
+
+TEST_CASE("nobody gives its blocks where all of the lighter would not be enough, or where they are free", "[scheduler]") {
+    for (const bool is_free : {false, true}) {
+        SchedulerRig rig(two_weights(8), is_free ? 900 : 520);
+        for (RequestId id = 1; id <= 4; ++id) rig.submit(id, is_free ? 200 : 1500, 400, id == 1 ? 0 : 1);
+        for (int i = 0; i < 100; ++i) rig.step();
+        rig.submit(10, is_free ? 600 : 5000, 5, 1);
+        for (int i = 0; i < 5000 && rig.scheduler.has_work(); ++i) {
+            rig.step();
+            INFO("free " << is_free << ", step " << i);
+            REQUIRE((i >= 200 || rig.plan.preempted.empty()));   // later one would be enough beside what has become free
+        }
+        CHECK(rig.emitted[10] == 5);
+    }
+}
+
 TEST_CASE("nobody gives way to an equal, nor under the plain baseline", "[scheduler]") {
     for (const bool is_baseline : {false, true}) {
         SchedulerConfig c = two_weights(4);

@@ -221,3 +221,45 @@ TEST_CASE("refusals are honest: nearly all of the refused would have missed", "[
     REQUIRE(tried >= 100);
     CHECK(missed * 100 >= tried * 95);
 }
+
+TEST_CASE("who comes again after the time that a refusal named is let in more often than not", "[scenes]") {
+    enum Load { slots_lack, work_lacks, burst, num_loads };
+    int tried = 0, let_in = 0;
+    for (int load = 0; load < num_loads; ++load) {
+        for (uint64_t seed = 1; seed <= 8; ++seed) {
+            Random random(seed);
+            std::vector<SimRequest> w;
+            double at = 0;
+            for (int i = 0; i < 300; ++i) {
+                const bool is_dense = load == burst && i >= 100 && i < 200;
+                at += random.exponential(load == slots_lack ? 170 : load == work_lacks ? 52 : is_dense ? 15 : 260);
+                w.push_back(load == work_lacks ? drawn_at(at, random, {200, 6000}, {5, 60}) : drawn_at(at, random, {50, 1500}, {50, 400}));
+                w.back().class_index = load == burst && i % 2 == 0 ? 1 : 0;
+            }
+            SimOptions o = scene(40, load == work_lacks ? 32 : 8, 14'000);
+            o.check = false;
+            o.scheduler.classes[0].ttft_ns = 1'000'000'000;
+            o.scheduler.classes.push_back(o.scheduler.classes[0]);
+            o.scheduler.classes[0].on_miss = SchedulerClass::OnMiss::refuse;
+            const SimReport with = run(o, w);
+            std::vector<size_t> refused;
+            for (size_t i = 0; i < w.size(); ++i) {
+                if (with.requests[i].end == SimEnd::refused) refused.push_back(i);
+            }
+            for (size_t k = 0; k < refused.size(); k += std::max<size_t>(1, refused.size() / 6)) {   // some of them, one at a time
+                const auto i = static_cast<std::ptrdiff_t>(refused[k]);
+                std::vector<SimRequest> v = w;
+                SimRequest again = w[refused[k]];
+                again.arrival_ns += with.requests[refused[k]].retry_after_ns;
+                v.erase(v.begin() + i);
+                const auto later = [](const SimRequest& a, const SimRequest& b) { return a.arrival_ns < b.arrival_ns; };
+                const auto place = v.insert(std::upper_bound(v.begin(), v.end(), again, later), again) - v.begin();
+                ++tried;
+                let_in += run(o, v).requests[static_cast<size_t>(place)].end == SimEnd::refused ? 0 : 1;
+            }
+        }
+    }
+    INFO(let_in << " of " << tried << " were let in");
+    REQUIRE(tried >= 100);
+    CHECK(let_in * 2 > tried);   // 0.43 where what keeps coming is left out
+}
