@@ -48,7 +48,10 @@ int32_t Scheduler::Impl::choose_victim(int32_t requester) const {
     }
     if (requester < 0) return best >= 0 && at(best).is_paused ? best : -1;
     const Record& own = at(requester);
-    const bool may_yield = requester != running.front() && own.num_preemptions < config.max_preemptions;
+    // The oldest too, where a pinned one holds the blocks that it lacks: that one advances.
+    const auto is_pinned = [&](int32_t i) { return at(i).num_preemptions >= config.max_preemptions && !at(i).is_paused; };
+    const bool others_advance = requester != running.front() || std::any_of(running.begin(), running.end(), is_pinned);
+    const bool may_yield = others_advance && own.num_preemptions < config.max_preemptions;
     if (may_yield && (best < 0 || order(own) < order(at(best)))) return requester;
     return best;
 }
