@@ -251,8 +251,10 @@ HealthSnapshot EngineCore::health(uint64_t now_ns) const {
     h.expected_step_seconds = static_cast<double>(expected_ns_.load()) * 1e-9;
     const uint64_t progress = std::max(progress_ns_.load(), since);
     h.seconds_since_progress = now_ns > progress ? static_cast<double>(now_ns - progress) * 1e-9 : 0;
-    // A step may take ten times what was predicted, and never less than five seconds is suspicious.
-    h.progressing = since == 0 || h.seconds_since_progress < std::max(5.0, 10 * h.expected_step_seconds);
+    // A step may take ten times what was predicted, and never less than five seconds is suspicious. Of one that is larger than all before
+    // the prediction is a guess, which may be ten times too low by itself, and its memory is touched for the first time.
+    const double floor_seconds = is_untried_.load() ? 60.0 : 5.0;
+    h.progressing = since == 0 || h.seconds_since_progress < std::max(floor_seconds, 10 * h.expected_step_seconds);
     if (h.device_lost) {
         h.reason = "device lost";
     } else if (h.draining) {

@@ -154,6 +154,7 @@ private:
         int32_t num_late = 0;              // gaps that its tokens ended
         uint64_t late_ns = 0, latest_ns = 0;
         LateCause latest_cause = LateCause::device;
+        bool is_untried = false;           // larger by far than every step that has ended
     };
 
     EngineCore(const EngineParts& parts, CoreOptions options);
@@ -171,6 +172,8 @@ private:
     void resume_woken();
     void apply(InFlight& step, uint64_t now_ns);
     void record(const InFlight& step, uint64_t now_ns, uint64_t device_ns);
+    [[nodiscard]] bool is_untried(const StepFeatures& step) const;
+    void note_untried();
     void fail_device(const char* why);
     bool check_deadlines(uint64_t now_ns);
     void end_request(RequestState& request, errc error);
@@ -214,10 +217,14 @@ private:
     };
     std::deque<Freeing> freeing_;          // cancelled requests whose blocks a launched step still names
 
+    int32_t tried_rows_ = 0;               // the most of a step that has ended
+    int64_t tried_context_ = 0;
+
     // Read by health() from any thread.
     std::atomic<uint64_t> progress_ns_{0};
     std::atomic<uint64_t> inflight_since_ns_{0};   // 0: nothing in flight
     std::atomic<uint64_t> expected_ns_{0};
+    std::atomic<bool> is_untried_{false};          // of what is in flight
     std::atomic<bool> lost_{false};
     std::atomic<bool> draining_{false};
 };

@@ -41,7 +41,7 @@ void add_counts(Builder& b, const EngineMetrics& m) {
     b.one("takt_requests_running", "Requests that hold a slot", Type::gauge, m.running.load());
     b.one("takt_requests_waiting", "Accepted requests without a slot", Type::gauge, m.waiting.load());
     b.one("takt_kv_blocks_used", "KV blocks that a request holds", Type::gauge, m.kv_used.load());
-    b.one("takt_kv_blocks_total", "KV blocks in all", Type::gauge, m.kv_total.load());
+    b.one("takt_kv_blocks_total", "KV blocks in all, with the one kept for padded rows", Type::gauge, m.kv_total.load());
     const double total = std::max(1.0, m.kv_total.load());
     b.one("takt_kv_usage_ratio", "Used blocks over all blocks", Type::gauge, m.kv_used.load() / total);
     b.one("takt_prompt_tokens_total", "Prompt tokens of accepted requests", Type::counter, count(m.prompt_tokens));

@@ -94,10 +94,27 @@ void EngineCore::launched(std::unique_ptr<InFlight> step, uint64_t plan_begin_ns
     }
     expected_ns_.store(step->plan.predicted_ns);
     if (inflight_.empty()) inflight_since_ns_.store(now);
+    step->is_untried = is_untried(step->plan.features);
     inflight_.push_back(std::move(step));
+    note_untried();
     if (on_plan) on_plan(inflight_.back()->plan);
     update_gauges();
     if (inflight_.size() == 1) await_front();
+}
+
+namespace {
+
+int64_t context_work(const StepFeatures& step) { return step.kv_read_tokens + step.prefill_pairs; }
+
+}  // namespace
+
+/// Twice as large as all before: one that grows with its contexts from step to step has been tried.
+bool EngineCore::is_untried(const StepFeatures& step) const {
+    return step.rows > 2 * tried_rows_ || context_work(step) > 2 * tried_context_;
+}
+
+void EngineCore::note_untried() {
+    is_untried_.store(std::any_of(inflight_.begin(), inflight_.end(), [](const auto& step) { return step->is_untried; }));
 }
 
 /// The request's first rows in this slot are under way.
@@ -205,6 +222,9 @@ void EngineCore::apply(InFlight& step, uint64_t now_ns) {
     dirty_ = true;
     std::unique_ptr<InFlight> done = std::move(inflight_.front());
     inflight_.pop_front();
+    tried_rows_ = std::max(tried_rows_, done->plan.features.rows);
+    tried_context_ = std::max(tried_context_, context_work(done->plan.features));
+    note_untried();
     inflight_since_ns_.store(inflight_.empty() || failed_ ? 0 : now_ns);
     if (!inflight_.empty()) {
         // The next step was predicted to begin where this one was predicted to end: now it is known.

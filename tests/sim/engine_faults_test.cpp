@@ -113,6 +113,54 @@ TEST_CASE("a device that hangs is seen by health, and its requests can still be 
     CHECK(sim.core().num_requests() == 0);
 }
 
+TEST_CASE("a first forward far longer than its guess is no false alarm, and one that never ends is seen") {
+    SimCase s = quiet_case(1, 2000, 20);
+    s.max_rows = 2048;
+    s.scheduler.fixed_chunk = true;
+    s.scheduler.fixed_chunk_tokens = 2000;
+    s.device.slow_launch = 1;
+    s.device.scale = 30;
+    const bool hangs = GENERATE(false, true);
+    if (hangs) s.device.stall_launch = 1;
+    EngineSim sim(s);
+    double longest_s = 0;
+    sim.on_applied = [&](const StepPlan& plan, const StepOutcome& outcome) {
+        if (plan.step == 1) longest_s = static_cast<double>(outcome.device_ns) * 1e-9;
+    };
+    const uint64_t begin = sim.now_ns();
+    std::vector<bool> was_well;
+    for (const uint64_t second : {2, 6, 12, 30, 70}) {
+        sim.at(begin + second * 1'000'000'000, [&] { was_well.push_back(sim.core().health(sim.now_ns()).progressing); });
+    }
+    double expected_s = 0;
+    sim.at(begin + 1'000'000'000, [&] { expected_s = sim.core().health(sim.now_ns()).expected_step_seconds; });
+    sim.at(begin + 100'000'000'000, [&] { sim.core().cancel_all(); });
+    const SimReport report = sim.run();
+    INFO("took " << longest_s << " s, expected " << expected_s);
+    if (hangs) {
+        CHECK(was_well == std::vector<bool>{true, true, true, true, false});
+    } else {
+        REQUIRE(report.wrong == "");
+        CHECK(longest_s > std::max(12.0, 10 * expected_s));     // or this shows nothing
+        CHECK(was_well == std::vector<bool>(3, true));          // it is over before the other two looks
+    }
+}
+
+TEST_CASE("a step like others before that hangs is seen after five seconds") {
+    SimCase s = quiet_case(2, 30, 20);
+    s.device.stall_launch = 8;
+    EngineSim sim(s);
+    bool was_well = false, was_ill = false;
+    sim.at(sim.now_ns() + 3'000'000'000, [&] { was_well = sim.core().health(sim.now_ns()).progressing; });
+    sim.at(sim.now_ns() + 7'000'000'000, [&] {
+        was_ill = !sim.core().health(sim.now_ns()).progressing;
+        sim.core().cancel_all();
+    });
+    static_cast<void>(sim.run());
+    CHECK(was_well);
+    CHECK(was_ill);
+}
+
 TEST_CASE("an allocation that fails while the engine is built is an error, not an engine") {
     VirtualClock clock;
     int32_t num_failed = 0;
