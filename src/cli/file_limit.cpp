@@ -9,8 +9,8 @@ namespace takt::cli {
 
 namespace {
 
-// Files beside connections: standard streams, model shards, device nodes, the epoll and event descriptors.
-constexpr rlim_t kOtherFiles = 64;
+// Files beside connections: standard streams, model shards, device nodes, the epoll and event descriptors, connections that are refused.
+constexpr rlim_t kOtherFiles = 96;
 
 }  // namespace
 

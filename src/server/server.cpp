@@ -26,6 +26,7 @@ using asio::ip::tcp;
 namespace {
 
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);   // after an accept that failed: no descriptor left
+constexpr int kMaxRefused = 32;        // answered at once; what comes beyond them is closed unheard
 constexpr auto kCloseGrace = std::chrono::seconds(3);          // for close frames and last writes after the drain
 
 std::string endpoint_text(const std::string& host, int port) { return host + ":" + std::to_string(port); }
@@ -69,6 +70,7 @@ public:
     const std::shared_ptr<SecondSender> sends;
     TaskGroup tasks;
     std::map<asio::ip::address, int> by_address;
+    int num_refused = 0;                          // connections that take their refusal
     int port = 0;
 };
 
@@ -133,6 +135,9 @@ asio::awaitable<void> Server::Impl::accept_loop() {
         socket.set_option(tcp::no_delay(true), ec);
         std::string refusal = refusal_of(address);
         if (!refusal.empty()) {
+            // A refused connection has up to two seconds to take its answer: without a bound one address would hold all files so.
+            if (num_refused >= kMaxRefused) continue;
+            ++num_refused;
             tasks.spawn(refuse(std::move(socket), 503, std::move(refusal)));
         } else {
             tasks.spawn(serve(std::move(socket), address));
@@ -141,6 +146,12 @@ asio::awaitable<void> Server::Impl::accept_loop() {
 }
 
 namespace {
+
+// Of a connection that takes its refusal; given back with it.
+struct RefusedPlace {
+    int& count;
+    ~RefusedPlace() { --count; }
+};
 
 // One read that takes a second at most.
 asio::awaitable<void> read_within_a_second(tcp::socket& socket) {
@@ -161,6 +172,7 @@ asio::awaitable<void> read_within_a_second(tcp::socket& socket) {
 
 // Over the limits: a short answer to whatever came first. Before that a client may take the answer for a connection that broke.
 asio::awaitable<void> Server::Impl::refuse(tcp::socket socket, int status, std::string message) {
+    const RefusedPlace place{num_refused};
     co_await read_within_a_second(socket);
     const HttpReply reply = error_reply(status, "queue_full", message);
     std::string bytes = "HTTP/1.1 " + std::to_string(status) + ' ';

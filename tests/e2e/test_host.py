@@ -51,7 +51,7 @@ def test_the_systemd_unit_is_valid_and_fits_the_defaults(tmp_path):
     def default(key):
         return float(re.search(rf"^{key} *= *([0-9.]+)", defaults, re.M).group(1))
     assert float(service["TimeoutStopSec"]) > default("drain_seconds")
-    assert int(service["LimitNOFILE"]) > default("max_connections") + 64
+    assert int(service["LimitNOFILE"]) > default("max_connections") + 96
     assert service["Restart"] == "on-failure" and service["RestartPreventExitStatus"] == "2"     # a wrong configuration stays wrong
     words = service["ExecStart"].split()
     assert words[1:3] == ["serve", "--config"]

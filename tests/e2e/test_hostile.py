@@ -1,6 +1,7 @@
 """Clients that are slow, broken or hostile: each harms nobody else and leaves nothing behind."""
 import asyncio
 import json
+import pathlib
 import random
 import socket
 import struct
@@ -183,6 +184,33 @@ def test_connections_beyond_the_limit_are_told_so():
     held += [open_socket(server) for _ in range(1000)]
     # Among those that wait to be accepted the scraper is one more: it has its turn once they are gone.
     for connection in held:
+        connection.close()
+    for _ in range(500):
+        if raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
+            break
+        time.sleep(0.02)
+    clean(server)
+    assert server.stop() == 0
+
+
+def test_refused_connections_are_held_in_a_bounded_number():
+    server = Server(*SIM, "--set", "server.max_connections_per_address=5", "--set", f"server.header_seconds={HANG}")
+    held = [open_socket(server) for _ in range(5)]
+    files = pathlib.Path(f"/proc/{server.process.pid}/fd")
+    end = time.monotonic() + HANG
+    while len(list(files.iterdir())) < 5 + 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    before, most, silent = len(list(files.iterdir())), 0, []
+    for _ in range(500):
+        silent.append(open_socket(server))
+        most = max(most, len(list(files.iterdir())))
+    # Each would have a second to say what it wants; those beyond the bound are closed unheard.
+    assert most < before + 64, (before, most)
+    # Who comes from elsewhere is served meanwhile.
+    with socket.create_connection(("127.0.0.1", server.port), source_address=("127.0.0.2", 0), timeout=HANG) as other:
+        other.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert other.recv(65536).startswith(b"HTTP/1.1 200")
+    for connection in silent + held:
         connection.close()
     for _ in range(500):
         if raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
