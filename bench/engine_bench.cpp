@@ -10,6 +10,8 @@
 #include <stdexcept>
 
 #include "engine_driver.h"
+#include "model/gguf.h"
+#include "model/mapped_file.h"
 
 namespace {
 
@@ -84,13 +86,26 @@ double measure(bench::EngineDriver& driver, const Case& shape, uint64_t seed) {
     return static_cast<double>(tokens) * 1e9 / static_cast<double>(to - from);
 }
 
+// What a step of one row reads: the tensors of the file (devices may keep more beside them, which such a step does not read).
+double read_bytes(const Options& options, const Engine& engine) {
+    const Result<MappedFile> file = MappedFile::open(options.model);
+    if (!file.ok()) return static_cast<double>(engine.model().weight_bytes);
+    const Result<GgufFile> gguf = GgufFile::parse(file.value().bytes(), options.model);
+    if (!gguf.ok()) return static_cast<double>(engine.model().weight_bytes);
+    double total = 0;
+    for (const GgufTensor& t : gguf.value().tensors()) {
+        total += static_cast<double>(dtype_bytes(t.tensor.type, static_cast<size_t>(t.tensor.rows * t.tensor.cols)));
+    }
+    return total;
+}
+
 boost::json::object run(const Options& options, int argc, char** argv) {
     boost::json::object result = bench::result_head(argc, argv);
     const double bandwidth = bench::read_bandwidth(options.threads, size_t{98} << 20, 10);
     const auto begin = std::chrono::steady_clock::now();
     bench::EngineDriver driver(make_config(options));
     const double ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    const auto weight_bytes = static_cast<double>(driver.engine().model().weight_bytes);
+    const double weight_bytes = read_bytes(options, driver.engine());
     result["threads"] = options.threads;
     result["busy_processes"] = options.busy;
     result["isa"] = options.isa;

@@ -228,8 +228,14 @@ TEST_CASE("a column that is not finite makes its row's products so, wherever it 
 }
 
 TEST_CASE("sums at the ends of the integer range do not overflow") {
-    const int64_t cols = 256;
-    std::vector<float> x(static_cast<size_t>(cols), -1.0f);   // each block quantises to -32639 throughout
+    // Rows of the least and of the greatest integer throughout, and of both in turns: by rows the high bytes of columns that are
+    // multiplied in pairs are alike or opposite.
+    const int64_t cols = 256, rows = 8;
+    std::vector<float> x(static_cast<size_t>(rows * cols));
+    for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < cols; ++c) x[static_cast<size_t>(r * cols + c)] = (c >> r & 1) == 0 ? -1.0f : 1.0f;
+    }
+    std::fill(x.end() - cols, x.end(), 1.0f);
     const auto device = make_device();
     for (const DType type : kPackableTypes) {
         if (is_plain(type)) continue;
@@ -248,8 +254,9 @@ TEST_CASE("sums at the ends of the integer range do not overflow") {
         REQUIRE(made.ok());
         for (const CpuIsa isa : machine_isas()) {
             CAPTURE(dtype_info(type).name, isa_name(isa));
-            const auto y = multiply(first_part(made.value()), x.data(), 1, CpuArithmetic::int16, isa);
-            CHECK(error_against_float64(weights, x, y, 1, 32, cols) < 1e-5);
+            const auto y = multiply(first_part(made.value()), x.data(), rows, CpuArithmetic::int16, isa);
+            CHECK(error_against_float64(weights, x, y, rows, 32, cols) < 1e-5);
+            CHECK(y == multiply(first_part(made.value()), x.data(), rows, CpuArithmetic::int16, CpuIsa::portable));
         }
     }
 }

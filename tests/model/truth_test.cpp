@@ -139,8 +139,10 @@ void compare_teacher_forced(const Subject& subject, const Rule& rule, const std:
     WARN(rule.name << ", teacher-forced: " << num_flips << " of " << num_steps << " steps differ (margins up to " << widest
                    << "); log-probabilities off by " << median << " (median), " << p99
                    << " (p99), " << differences.back() << " (largest)");
-    // A few prompts may have one step more than their share.
-    CHECK(static_cast<double>(num_flips) <= std::max(rule.flips * static_cast<double>(num_steps), 1.0));
+    // A few prompts may have more than their share, by twice what a count of so few scatters.
+    const double share = rule.flips * static_cast<double>(num_steps);
+    const double scatter = num_steps < 1000 ? 2 * std::sqrt(share) : 0;
+    CHECK(static_cast<double>(num_flips) <= std::max(share + scatter, 1.0));
     CHECK(median <= rule.logprob_median);
     CHECK(p99 <= rule.logprob_p99);
     CHECK(differences.back() <= rule.logprob_max);

@@ -11,8 +11,10 @@ namespace {
 // Several slices of the kernel's scheduler long, so that the luck of one slice is not taken for a crowd.
 constexpr uint64_t kWindowNs = 60'000'000;
 constexpr int kWindowJobs = 4;
-constexpr uint64_t kCrowdedShare = 5;  // crowded: off the core for a fifth of the time,
-constexpr int kCrowdedWindows = 2;     // ... in so many windows in a row: a burst of another program is over by then
+// Crowded: off the core for two fifths of the time. Measured beside a busy process on one core or on both: 0.44 to 0.9; alone, in bad
+// moments of the machine's host, 0.2 to 0.3, and 0.5 in the first window of a process, whose pages come in.
+constexpr uint64_t kCrowdedFifths = 2;
+constexpr int kCrowdedWindows = 3;     // ... in so many windows in a row: a burst of another program is over by then
 constexpr double kBetter = 0.97;       // a trial must win by this to change the way,
 constexpr double kHopeless = 1.4;      // and ends early where it loses by this
 constexpr uint64_t kShortestTrialNs = 20'000'000;
@@ -49,7 +51,7 @@ bool Crowding::is_hopeless(const State& s) {
 void Crowding::end_window(State& s) {
     const double seen = static_cast<double>(s.window_ns) / static_cast<double>(s.rows);
     double& rate = s.ns_per_row[s.single ? 1 : 0];
-    const bool crowded = s.off_core_ns * kCrowdedShare >= s.window_ns;
+    const bool crowded = s.off_core_ns * 5 >= s.window_ns * kCrowdedFifths;
     // What a crowd leaves varies; without one a single window tells.
     rate = rate == 0 || !crowded ? seen : (rate + seen) / 2;
     s.held_ns += s.window_ns;

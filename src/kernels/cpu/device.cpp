@@ -103,7 +103,7 @@ Result<std::unique_ptr<Embedding>> CpuDevice::make_embedding(const HostTensor& t
     return make_cpu_embedding(*this, table, tied_head);
 }
 
-size_t CpuDevice::linear_bytes(std::span<const HostTensor> parts, LinearKind) const { return cpu_linear_bytes(parts); }
+size_t CpuDevice::linear_bytes(std::span<const HostTensor> parts, LinearKind) const { return cpu_linear_bytes(*this, parts); }
 
 Result<Buffer> CpuDevice::make_vector(const HostTensor& vector) {
     if (vector.cols <= 0) return Error{"a vector without elements"};

@@ -8,6 +8,7 @@ namespace takt::cpu {
 namespace {
 
 constexpr bool kSignedBytes = false;
+constexpr bool kPairsColumns = false;
 
 /// Sums of one strip of 16 output rows with kRows rows of activations.
 template <int kRows>

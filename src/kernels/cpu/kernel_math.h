@@ -104,7 +104,7 @@ void quantise(const float* x, int64_t cols, int limit, int span, QuantBlock* out
         const Ints a = to_int(max(min(round_nearest(first * broadcast(inverse)), bound), low));
         const Ints c = to_int(max(min(round_nearest(second * broadcast(inverse)), bound), low));
         QuantBlock& block = out[b];
-        store_quants(block.values, a, c);
+        store_quants(block, a, c);
         block.scale = scale;
         const int32_t first_sum = reduce_add(a), second_sum = reduce_add(c);
         block.sum = first_sum + second_sum;

@@ -10,8 +10,9 @@
 namespace takt::cpu {
 namespace {
 
-template <int kRows, DType kType, bool kHigh>
+template <int kRows, DType kType, Dots kDots>
 void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, float* out, size_t out_stride) {
+    constexpr bool kHigh = kDots != Dots::low;
     constexpr PackedFormat f = kFormat<kType>;
     static_assert(f.header_bytes == 0 || f.blocks_per_record == kSpanBlocks);
     const auto bytes = static_cast<int64_t>(group_bytes(kType, group.num_blocks * kBlockColumns));
@@ -22,6 +23,7 @@ void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, 
         const QuantBlock* x[kRows];
         repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r); });
         const uint8_t* block = group.data;
+        const int16_t* pairs = group.pair_sums;
         for (int64_t left = group.num_blocks; left > 0; left -= kSpanBlocks) {
             const uint8_t* header = block;
             fetch_bytes<f.header_bytes>(fetches, header + bytes);
@@ -33,8 +35,9 @@ void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, 
             // A block's share of the next group with each block: a whole record at once would fill every miss the core may have.
             for (int64_t i = left < kSpanBlocks ? left : kSpanBlocks; i > 0; --i, block += f.block_bytes()) {
                 fetch_bytes<f.block_bytes()>(fetches, block + bytes);
+                if constexpr (kDots == Dots::paired) fetch_bytes<kGroupRows * 2>(fetches, pairs + group.num_blocks * kGroupRows);
                 repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
-                    add_block<kType, kRows, kHigh>(header, block, strip + s, x, part[s]);
+                    add_block<kType, kRows, kDots>(header, block, pairs, strip + s, x, part[s]);
                     if constexpr (!kHigh) {
                         repeat<kRows>([&](auto r) TAKT_INLINE { scales[r] = x[r]->scale; });
                         end_span<kType, kRows, kHigh>(header, strip + s, scales, part[s], acc[s]);
@@ -42,6 +45,7 @@ void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, 
                     }
                 });
                 repeat<kRows>([&](auto r) TAKT_INLINE { ++x[r]; });
+                if constexpr (kDots == Dots::paired) pairs += kGroupRows;
             }
             if constexpr (kHigh) {
                 repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
@@ -59,8 +63,11 @@ void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, 
 
 template <int kRows, DType kType>
 void product_tile(const PackedGroup& group, const QuantRows& x, int64_t row, float* out, size_t out_stride) {
-    if (x.bytes_only) return product_tile<kRows, kType, false>(group, x, row, out, out_stride);
-    product_tile<kRows, kType, true>(group, x, row, out, out_stride);
+    if (x.bytes_only) return product_tile<kRows, kType, Dots::low>(group, x, row, out, out_stride);
+    if constexpr (kPairsColumns && kRows > 2 && is_pairable(kType)) {
+        if (group.pair_sums != nullptr) return product_tile<kRows, kType, Dots::paired>(group, x, row, out, out_stride);
+    }
+    product_tile<kRows, kType, Dots::both>(group, x, row, out, out_stride);
 }
 
 template <DType kType>

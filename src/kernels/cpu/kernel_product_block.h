@@ -35,9 +35,17 @@ TAKT_LANES void block_scales(const uint8_t* header, const uint8_t* block, int st
     }
 }
 
-/// The exact sums of half `h` (or the whole) of a block of one strip, as float32.
-template <DType kType, int kRows, int h, bool kHigh>
-TAKT_LANES void block_sums(const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* out) {
+/// How a product multiplies.
+enum class Dots {
+    low,      // the low plane of two: integers of 8 bits
+    both,     // 16 bits
+    paired,   // 16 bits, columns in pairs
+};
+
+/// The exact sums of half `h` (or the whole) of a block of one strip, as float32. `pairs`: the block's pair sums.
+template <DType kType, int kRows, int h, Dots kDots>
+TAKT_LANES void block_sums(const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x, Lanes* out) {
+    constexpr bool kHigh = kDots != Dots::low;
     constexpr bool is_half = kFormat<kType>.sub_columns == 16;
     constexpr int offset = kFormat<kType>.bytes && kSignedBytes ? 0 : kFormat<kType>.offset;   // else subtracted when loaded
     BlockSums<kRows> sums;
@@ -49,7 +57,9 @@ TAKT_LANES void block_sums(const uint8_t* block, int strip, const QuantBlock* co
             begin_sum<r>(sums, offset == 0 ? 0 : -offset * x[r]->sum);
         }
     });
-    if constexpr (kFormat<kType>.bytes) {
+    if constexpr (kDots == Dots::paired) {
+        dot_paired<kType>(block, pairs, strip, x, sums);
+    } else if constexpr (kFormat<kType>.bytes) {
         dot_bytes<kHigh>(block + kFormat<kType>.bytes_at(strip), x, sums);
     } else {
         dot_planes<kType, is_half ? h * 4 : 0, is_half ? 4 : 8, kHigh>(block, strip, x, sums);
@@ -58,11 +68,12 @@ TAKT_LANES void block_sums(const uint8_t* block, int strip, const QuantBlock* co
 }
 
 /// Adds half `h` (or the whole) of a block for one strip.
-template <DType kType, int kRows, int h, bool kHigh>
-TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* part) {
+template <DType kType, int kRows, int h, Dots kDots>
+TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
+                         Lanes* part) {
     Lanes sums[kRows], scale, minimum;
-    block_sums<kType, kRows, h, kHigh>(block, strip, x, sums);
-    block_scales<kType, kHigh>(header, block, strip, h, scale, minimum);
+    block_sums<kType, kRows, h, kDots>(block, pairs, strip, x, sums);
+    block_scales<kType, kDots != Dots::low>(header, block, strip, h, scale, minimum);
     repeat<kRows>([&](auto r) TAKT_INLINE {
         part[r] = fma(scale, sums[r], part[r]);
         if constexpr (kFormat<kType>.has_min) {
@@ -73,10 +84,11 @@ TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, int strip,
 }
 
 /// Adds one block for one strip, in units of the activations' scale.
-template <DType kType, int kRows, bool kHigh>
-TAKT_LANES void add_block(const uint8_t* header, const uint8_t* block, int strip, const QuantBlock* const* x, Lanes* part) {
-    add_half<kType, kRows, 0, kHigh>(header, block, strip, x, part);
-    if constexpr (kFormat<kType>.sub_columns == 16) add_half<kType, kRows, 1, kHigh>(header, block, strip, x, part);
+template <DType kType, int kRows, Dots kDots>
+TAKT_LANES void add_block(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
+                          Lanes* part) {
+    add_half<kType, kRows, 0, kDots>(header, block, pairs, strip, x, part);
+    if constexpr (kFormat<kType>.sub_columns == 16) add_half<kType, kRows, 1, kDots>(header, block, pairs, strip, x, part);
 }
 
 /// Ends a span (8 bits: a block) of one strip: its products meet the activations' scale.
@@ -93,8 +105,9 @@ TAKT_LANES void end_span(const uint8_t* header, int strip, const float* scales, 
 /// Asks for `kBytes` of the next group. While a group goes through several tiles from the caches the hardware sees no stream and
 /// fetches nothing: the next group would come from memory at the first tile's pace.
 template <int kBytes>
-TAKT_LANES void fetch_bytes(bool wanted, const uint8_t* bytes) {
+TAKT_LANES void fetch_bytes(bool wanted, const void* begin) {
     if (!wanted) return;
+    const auto* bytes = static_cast<const uint8_t*>(begin);
     repeat<(kBytes + 63) / 64>([&](auto line) TAKT_INLINE { prefetch(bytes + line * 64); });
 }
 

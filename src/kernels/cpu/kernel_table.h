@@ -21,13 +21,19 @@ constexpr int kMaxJobQueries = 512;    ///< rows x query heads of an attention j
 /// added under the weights' scales alone and meet the activations' scale once. 8 bits need a scale for each block.
 constexpr int kSpanBlocks = 8;
 
+/// 16-bit activations are integers of at most 120 x 256 + 127: room for a weight of four bits beside their high bytes, see
+/// kernel_dots_paired.h. All paths keep to it, so that their products have the same bits.
+constexpr int kWideLimit = 30847;
+
 /// 32 quantised activations of one row, with what a product needs of them beside: one address a row and block.
-struct QuantBlock {
+struct alignas(64) QuantBlock {
     int16_t values[kBlockColumns];   // for the path's own products: int16, each four as 0 2 1 3, or int8 planes low[32], high[32]
+    uint8_t paired[kBlockColumns];   // paths that pair columns: the high plane once more, 120 and -8 added in turns of four columns
     float scale = 0.0f;              // the same for all blocks of a span
     float float_sum = 0.0f;          // of the integers
     int32_t sum = 0;
     int32_t minus_half_sums[2] = {};   // of the first and of the last 16 columns, negative: where a sum of weights less an offset begins
+    int32_t pair_start = 0;            // what the products of `paired` bytes with one another add too much, -256 times
 };
 
 /// Rows of activations, quantised by the path that multiplies them: integers in blocks of 32.
@@ -45,6 +51,7 @@ struct PackedGroup {
     const uint8_t* data = nullptr;
     int64_t num_blocks = 0;
     bool fetch_next = false;   ///< fetch the group that lies behind this one meanwhile
+    const int16_t* pair_sums = nullptr;   ///< of KernelTable::pair_sums: columns are multiplied in pairs
 };
 
 /// A work item of attention: the query heads of one KV head for some rows of one sequence.
@@ -79,6 +86,9 @@ struct KernelTable {
     void (*quantise)(const float* x, int64_t cols, int limit, int span, QuantBlock* out);
     /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
     void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
+    /// What the weights alone add too much to products in pairs of columns, negative: [block][32 rows]. Such products have the same
+    /// bits by fewer dot instructions, for types that are `is_pairable`. null: the path has none.
+    void (*pair_sums)(const PackedGroup& group, int16_t* out);
     /// The same in float32 against dequantised weights, any type. `x` rows of x_stride floats, padded with zeros to whole blocks.
     void (*product_float)(const PackedGroup& group, const float* x, size_t x_stride, int num_rows, float* out, size_t out_stride);
     void (*rms_norm)(const float* x, const float* weight, float epsilon, bool one_plus, int64_t n, float* out);

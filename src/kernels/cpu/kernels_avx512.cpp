@@ -4,12 +4,13 @@
 
 #include "kernels/cpu/kernel_attention.h"
 #include "kernels/cpu/kernel_dots_quads.h"
+#include "kernels/cpu/kernel_dots_paired.h"
 #include "kernels/cpu/kernel_product.h"
 
 namespace takt::cpu {
 
 const KernelTable& avx512_kernels() {
-    static constexpr KernelTable kTable{"avx512", kMaxTileRows, quantise, product,   product_float, rms_norm, gate,
+    static constexpr KernelTable kTable{"avx512", kMaxTileRows, quantise, product,   pair_sums, product_float, rms_norm, gate,
                                         soft_cap, add,          add_tile,  attention,     merge,    store_kv, quantise_kv,
                                         argmax,   sum_exp};
     return kTable;

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/kernel_table.h"
+
 namespace takt::cpu {
 namespace {
 
@@ -167,9 +169,9 @@ TAKT_LANES void store_i16(void* p, Ints x) { _mm256_storeu_si256(static_cast<__m
 /// Swaps the middle two of every four lanes.
 TAKT_LANES Ints swap_middle(Ints x) { return {_mm256_shuffle_epi32(x.a, 0xd8), _mm256_shuffle_epi32(x.b, 0xd8)}; }
 /// The integers of a QuantBlock as this path multiplies them.
-TAKT_LANES void store_quants(int16_t* values, Ints first, Ints second) {
-    store_i16(values, swap_middle(first));
-    store_i16(values + 16, swap_middle(second));
+TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
+    store_i16(block.values, swap_middle(first));
+    store_i16(block.values + 16, swap_middle(second));
 }
 
 template <int n>

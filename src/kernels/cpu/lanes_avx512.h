@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/kernel_table.h"
+
 namespace takt::cpu {
 namespace {
 
@@ -14,6 +16,7 @@ namespace {
 constexpr int kStripsPerPass = 2;   // strips of 16 output rows that a product keeps in registers at once
 constexpr int kMaxTileRows = 6;     // 12 integer and 12 float accumulators, 2 weights, constants
 constexpr bool kSignedBytes = false;
+constexpr bool kPairsColumns = true;   // products in pairs of columns, see kernel_dots_paired.h
 
 // Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
 constexpr int kQueriesPerPass = 4;
@@ -104,26 +107,34 @@ TAKT_LANES void load_nibbles(const void* p, Lanes& low, Lanes& high) {
 }
 
 TAKT_LANES Ints load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+TAKT_LANES Ints load_i16(const void* p) { return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)))}; }
+TAKT_LANES void store_i16(void* p, Ints a) { _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v)); }
 /// Weights of 8 bits.
 TAKT_LANES Ints load_bytes(const void* p) { return load_ints(p); }
 TAKT_LANES Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 TAKT_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 TAKT_LANES Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
 TAKT_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+TAKT_LANES Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 TAKT_LANES int32_t reduce_add(Ints a) { return _mm512_reduce_add_epi32(a.v); }
 /// Integers in [-128, 127] as bytes.
 TAKT_LANES void store_i8(void* p, Ints a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
-/// Splits 256 * high + low, both in [-128, 127]: low to p[0..16), high to p[32..48).
-TAKT_LANES void store_planes(uint8_t* p, Ints a) {
+/// Splits 16 columns from `first` on, 256 * high + low, both in [-128, 127], into the planes of a block; the high plane once more, paired:
+/// 120 and -8 added in turns of four. What the paired bytes give multiplied with one another, -256 times.
+TAKT_LANES int32_t store_planes(QuantBlock& block, int first, Ints a) {
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8);
-    store_i8(p, a);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 32), _mm512_cvtepi32_epi8(high));
+    const __m512i turns = _mm512_mask_blend_epi32(0xf0f0, _mm512_set1_epi32(120), _mm512_set1_epi32(-8));
+    const __m128i paired = _mm512_cvtepi32_epi8(_mm512_add_epi32(high, turns));
+    auto* planes = reinterpret_cast<uint8_t*>(block.values) + first;
+    store_i8(planes, a);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + 32), _mm512_cvtepi32_epi8(high));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(block.paired + first), paired);
+    const __m128i products = _mm_dpbusd_epi32(_mm_setzero_si128(), paired, _mm_srli_epi64(paired, 32));
+    return -256 * (_mm_extract_epi32(products, 0) + _mm_extract_epi32(products, 2));
 }
-/// The integers of a QuantBlock as this path multiplies them: two planes of bytes.
-TAKT_LANES void store_quants(int16_t* values, Ints first, Ints second) {
-    auto* planes = reinterpret_cast<uint8_t*>(values);
-    store_planes(planes, first);
-    store_planes(planes + 16, second);
+/// The integers of a QuantBlock as this path multiplies them: planes of bytes.
+TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
+    block.pair_start = store_planes(block, 0, first) + store_planes(block, 16, second);
 }
 
 /// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.
@@ -155,6 +166,22 @@ TAKT_LANES Ints dot_quads(Ints acc, Ints w, const void* x) {
     using Word = int32_t __attribute__((may_alias));
     asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(w.v), "m"(*static_cast<const Word*>(x)));
     return acc;
+}
+/// The same of a register of int8.
+TAKT_LANES Ints dot_quads(Ints acc, Ints w, Ints x) { return {_mm512_dpbusd_epi32(acc.v, w.v, x.v)}; }
+/// w + the four bytes at x in every lane, byte by byte; no byte may exceed 255. Written out for the reason above.
+TAKT_LANES Ints add_unsigned_bytes(Ints w, const void* x) {
+    using Word = int32_t __attribute__((may_alias));
+    Ints sum;
+    asm("vpaddd %2%{1to16%}, %1, %0" : "=v"(sum.v) : "v"(w.v), "m"(*static_cast<const Word*>(x)));
+    return sum;
+}
+/// The same of bytes with a sign.
+TAKT_LANES Ints add_bytes(Ints w, const void* x) {
+    using Word = int32_t __attribute__((may_alias));
+    Ints sum;
+    asm("vpbroadcastd %2, %0\n\tvpaddb %1, %0, %0" : "=&v"(sum.v) : "v"(w.v), "m"(*static_cast<const Word*>(x)));
+    return sum;
 }
 TAKT_LANES Ints shift_left_8(Ints a) { return {_mm512_slli_epi32(a.v, 8)}; }
 

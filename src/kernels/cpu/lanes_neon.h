@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/kernel_table.h"
+
 namespace takt::cpu {
 namespace {
 
@@ -13,6 +15,7 @@ namespace {
 
 constexpr int kStripsPerPass = 1;
 constexpr int kMaxTileRows = 2;   // 16 of 32 registers are integer accumulators, 4 the weights
+constexpr bool kPairsColumns = false;
 constexpr bool kSignedBytes = true;   // the dot instruction knows no unsigned ones
 
 // Attention: queries at once, vectors of 16 positions and of 16 dimensions at once; the accumulators are their products.
@@ -184,8 +187,8 @@ TAKT_LANES void store_planes(int8_t* p, Ints a) {
     vst1q_s8(p + 32, narrow(map_int([&](int i) { return vshrq_n_s32(vaddq_s32(a.v[i], vdupq_n_s32(128)), 8); })));
 }
 /// The integers of a QuantBlock as this path multiplies them: two planes of bytes.
-TAKT_LANES void store_quants(int16_t* values, Ints first, Ints second) {
-    auto* planes = reinterpret_cast<int8_t*>(values);
+TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
+    auto* planes = reinterpret_cast<int8_t*>(block.values);
     store_planes(planes, first);
     store_planes(planes + 16, second);
 }

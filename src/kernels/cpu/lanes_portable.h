@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace takt::cpu {
 namespace {
@@ -152,9 +153,9 @@ TAKT_LANES Ints swap_middle(Ints a) {
     return map_int([&](int i) { return a.v[(i & ~3) + order[i & 3]]; });
 }
 /// The integers of a QuantBlock as this path multiplies them.
-TAKT_LANES void store_quants(int16_t* values, Ints first, Ints second) {
-    store_i16(values, swap_middle(first));
-    store_i16(values + 16, swap_middle(second));
+TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
+    store_i16(block.values, swap_middle(first));
+    store_i16(block.values + 16, swap_middle(second));
 }
 /// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.
 template <int n>

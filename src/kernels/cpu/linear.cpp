@@ -15,6 +15,12 @@ namespace {
 // A row of read-ahead after the last group.
 constexpr size_t kSlackBytes = 64;   // a prefetch beyond it never faults
 
+/// Bytes of the pair sums of a matrix, 0 where the device multiplies its type without.
+size_t pair_sums_bytes(const CpuDevice& device, DType type, int64_t cols, int64_t num_groups) {
+    if (device.arithmetic() != CpuArithmetic::int16 || kernel_table(device.isa()).pair_sums == nullptr || !is_pairable(type)) return 0;
+    return static_cast<size_t>(num_groups * num_blocks(cols) * kGroupRows) * sizeof(int16_t);
+}
+
 /// The common types have a packing of their own here: it is what a load spends its time on. Others go through pack.h.
 bool has_fast_packing(DType t) { return is_plain(t) || t == DType::q4_0 || t == DType::q4_1 || t == DType::q8_0; }
 
@@ -91,7 +97,9 @@ Result<PackedMatrix> pack(CpuDevice& device, const HostTensor& t) {
     m.cols = t.cols;
     m.num_groups = (t.rows + kGroupRows - 1) / kGroupRows;
     m.group_bytes = group_bytes(t.type, t.cols);
-    Result<Buffer> data = device.alloc(m.group_bytes * static_cast<size_t>(m.num_groups) + kSlackBytes, MemoryKind::device);
+    const size_t weight_bytes = m.group_bytes * static_cast<size_t>(m.num_groups) + kSlackBytes;
+    const size_t sums_bytes = pair_sums_bytes(device, t.type, t.cols, m.num_groups);
+    Result<Buffer> data = device.alloc(weight_bytes + sums_bytes, MemoryKind::device);
     if (!data) return Error{data.error()};
     m.data = std::move(data).value();
     auto* out = m.data.as<uint8_t>();
@@ -108,6 +116,14 @@ Result<PackedMatrix> pack(CpuDevice& device, const HostTensor& t) {
         } else {
             pack_quantised_group(t, g * kGroupRows, group);
         }
+    }
+    if (sums_bytes > 0) {
+        auto* sums = reinterpret_cast<int16_t*>(out + weight_bytes);
+        for (int64_t g = 0; g < m.num_groups; ++g) {
+            const PackedGroup group = m.group(g);
+            kernel_table(device.isa()).pair_sums(group, sums + g * group.num_blocks * kGroupRows);
+        }
+        m.pair_sums = sums;
     }
     return m;
 }
@@ -126,7 +142,9 @@ float plain_value(DType type, const uint8_t* p) {
 }  // namespace
 
 PackedGroup PackedMatrix::group(int64_t g) const {
-    return {type, data.as<uint8_t>() + static_cast<size_t>(g) * group_bytes, num_blocks(cols)};
+    PackedGroup group{type, data.as<uint8_t>() + static_cast<size_t>(g) * group_bytes, num_blocks(cols)};
+    if (pair_sums != nullptr) group.pair_sums = pair_sums + g * group.num_blocks * kGroupRows;
+    return group;
 }
 
 void PackedMatrix::read_row(int64_t r, float* out) const {
@@ -164,11 +182,12 @@ size_t CpuLinear::bytes() const {
     return total;
 }
 
-size_t cpu_linear_bytes(std::span<const HostTensor> parts) {
+size_t cpu_linear_bytes(const CpuDevice& device, std::span<const HostTensor> parts) {
     size_t total = 0;
     for (const HostTensor& t : parts) {
         const int64_t num_groups = (t.rows + kGroupRows - 1) / kGroupRows;
         total += group_bytes(t.type, t.cols) * static_cast<size_t>(num_groups) + kSlackBytes;
+        total += pair_sums_bytes(device, t.type, t.cols, num_groups);
     }
     return total;
 }

@@ -20,6 +20,7 @@ struct PackedMatrix {
     int64_t num_groups = 0;
     size_t group_bytes = 0;
     Buffer data;
+    const int16_t* pair_sums = nullptr;   ///< in `data`, behind the weights: [group], see KernelTable::pair_sums; null: none
 
     [[nodiscard]] PackedGroup group(int64_t g) const;
     /// Row `r` as float32, `cols` values.
@@ -54,7 +55,7 @@ private:
 };
 
 /// Device memory that make_cpu_linear's result will hold.
-size_t cpu_linear_bytes(std::span<const HostTensor> parts);
+size_t cpu_linear_bytes(const CpuDevice& device, std::span<const HostTensor> parts);
 Result<std::unique_ptr<Linear>> make_cpu_linear(CpuDevice& device, std::span<const HostTensor> parts, LinearKind kind);
 Result<std::unique_ptr<Embedding>> make_cpu_embedding(CpuDevice& device, const HostTensor& table, const Linear* tied_head);
 

@@ -79,6 +79,13 @@ constexpr PackedFormat packed_format(DType t) {
 template <DType t>
 inline constexpr PackedFormat kFormat = packed_format(t);
 
+/// Types whose columns may be multiplied in pairs, see kernel_dots_paired.h. Q2_K and Q3_K have quants as small, but their unpacking takes
+/// the ports that pairs need.
+constexpr bool is_pairable(DType t) {
+    const PackedFormat f = packed_format(t);
+    return f.nibbles && !f.twos && !f.ones;
+}
+
 /// Blocks of 32 columns that `cols` columns take (the last one padded with zeros).
 constexpr int64_t num_blocks(int64_t cols) { return (cols + kBlockColumns - 1) / kBlockColumns; }
 

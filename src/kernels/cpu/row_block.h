@@ -15,6 +15,9 @@
 
 namespace takt::cpu {
 
+// From this many rows on products are in pairs, where a path and a type have that: fewer are bound by the reading of the weights.
+constexpr int64_t kFewestPairedRows = 5;
+
 class RowBlock {
 public:
     /// Bytes of scratch for `rows` rows of `cols` columns.
@@ -46,7 +49,7 @@ public:
         }
         if (arithmetic_ != CpuArithmetic::int16 && arithmetic_ != CpuArithmetic::int8) return;
         const bool bytes = arithmetic_ == CpuArithmetic::int8;
-        kernels_.quantise(out, cols_, bytes ? 127 : 32639, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
+        kernels_.quantise(out, cols_, bytes ? 127 : kWideLimit, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
     }
     /// out[r][0..32) = rows x group, for rows [row, row + count). Cut into balanced tiles.
     void multiply(PackedGroup group, int64_t row, int64_t count, float* out, size_t out_stride) {
@@ -56,6 +59,7 @@ public:
             kernels_.product_float(group, float_row(row), stride, static_cast<int>(count), out, out_stride);
             return;
         }
+        if (count < kFewestPairedRows) group.pair_sums = nullptr;
         const int64_t tiles = (count + kernels_.max_tile_rows - 1) / kernels_.max_tile_rows;
         for (int64_t t = 0; t < tiles; ++t) {
             const int64_t from = count * t / tiles;
