@@ -14,6 +14,7 @@ namespace takt::bench {
 namespace {
 
 constexpr int kFreeRuns = 3;   // of each text: the fast kernels add in an order that changes
+constexpr int kFirstRuns = 8;  // of each text's first step, alone
 
 struct TruthRow {
     std::vector<int32_t> prompt, greedy, seconds, peer_greedy;
@@ -69,7 +70,7 @@ struct Tally {
     double epsilon = kNearTie;   // margins that bf16 activations may turn
     double largest_logprob = 0, largest_left = 0;
     MarginError forced, free, peer;
-    boost::json::array differences;
+    boost::json::array differences, first_steps;
     std::string error;
 
     void add_difference(const char* way, const TruthRow& row, size_t step, int32_t token, double ours) {
@@ -138,6 +139,23 @@ void run_free(Host& host, const TruthRow& row, const char* way, const Request& b
     t.add_difference(way, row, same, log->tokens[same], same < log->margins.size() ? log->margins[same] : 0);
 }
 
+/// The step after the prompt again and again, alone: how far the order of additions moves its margin.
+void run_first(Host& host, const TruthRow& row, Tally& t) {
+    if (row.seconds.empty()) return;
+    MarginError error;
+    boost::json::array ours;
+    for (int i = 0; i < kFirstRuns; ++i) {
+        const auto log = host.start(row.prompt, 1, with_margins());
+        Host::wait(*log);
+        if (!log->error.empty()) t.error = log->error;
+        if (log->margins.empty()) continue;
+        Tally::note_margin(error, row, 0, *log, 0);
+        ours.push_back(log->tokens[0] == row.greedy[0] ? log->margins[0] : -log->margins[0]);
+    }
+    t.first_steps.push_back(boost::json::object{{"prompt_tokens", row.prompt.size()}, {"margin", row.margins[0]}, {"ours", std::move(ours)},
+                                                {"margin_error", error.report()}});
+}
+
 void note_peer(const TruthRow& row, Tally& t) {
     for (size_t i = 0; i < row.peer_greedy.size(); ++i) {
         t.peer.add(row, i, row.peer_margins[i]);
@@ -173,6 +191,7 @@ boost::json::object report(Tally& t) {
     out["free_running_margin_error"] = t.free.report();
     if (t.peer.count > 0) out["transformers_bf16"] = boost::json::object{{"different", t.peer_flips}, {"margin_error", t.peer.report()}};
     out["differences"] = std::move(t.differences);
+    out["first_steps"] = std::move(t.first_steps);
     if (!t.error.empty()) out["error"] = t.error;
     out["passed"] = passes(t);
     std::printf("truth: margin error rms %.4f largest %.4f forced (%d steps); %.4f, %.4f free (%d); transformers in bf16 %.4f, %.4f (%d), "
@@ -200,6 +219,7 @@ boost::json::object run_truth(const BenchOptions& options) {
         run_forced(host, row, t);
         run_free(host, row, "free", {}, t);
         for (int i = 1; i < kFreeRuns; ++i) run_free(host, row, "free, with margins", with_margins(), t);
+        run_first(host, row, t);
     }
     return report(t);
 }
