@@ -16,9 +16,10 @@ constexpr int32_t kWhole = 1 << 24;     // more units than any context has
 constexpr int32_t kPrefillUnit = 128;   // prefill tiles lie at absolute multiples of it in an unsplit plan
 // Microseconds on an H200 at head dimension 128, for the division of a mixed step: a tile of a prefill item, an item's start and
 // end, those of a block's further ones, those of one of several parts that a block has (25 to 38 in steps measured, what the parts leave
-// in memory and read again among it; but prompts of 32k took least with 16), the combination of parts that run together, alone and beside decodes; a decode unit in one of two
-// blocks of a multiprocessor where others have prefill items (on all of them it takes twice as long, the memory's rate, which is the next
-// one); until a block has begun, until one that takes a multiprocessor over from a prefill item has; what more parts must gain.
+// in memory and read again among it; but prompts of 32k took least with 16), the combination of parts that run together, alone and
+// beside decodes; a decode unit in one of two blocks of a multiprocessor where others have prefill items (on all of them it takes twice
+// as long, the memory's rate, which is the next one); until a block has begun, until one that takes a multiprocessor over from a prefill
+// item has; what more parts must gain.
 constexpr double kPrefillTileUs = 2.2, kItemUs = 10, kNextItemUs = 6, kPartUs = 16, kCombineUs = 4, kCombineBesideUs = 11,
                  kDecodeUnitUs = 1.1, kDecodeReadUs = 0.0076, kBeginUs = 6, kTakeOverUs = 12, kWorthUs = 2, kNeverUs = 1e9;
 // What a decode item costs beside its units, in units: one that is whole, one of several parts. A unit takes half as long beside prefill
