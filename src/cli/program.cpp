@@ -125,7 +125,8 @@ void add_bench(CLI::App& program, BenchOptions& options, Choice& choice) {
     app.add_option("--streams", options.num_streams, "short streams of the insertion (8)")->check(CLI::Range(1, 100000));
     app.add_option("--insert-tokens", options.insert_tokens, "length of the inserted prompt (2000)")->check(CLI::Range(1, 10000000));
     app.add_option("--prompt-tokens", options.prompt_tokens, "length of a prompt (128)")->check(CLI::Range(1, 10000000));
-    app.add_option("--max-tokens", options.max_tokens, "tokens an answer (128; insertion 4096)")->check(CLI::Range(1, 10000000));
+    app.add_option("--max-tokens", options.max_tokens, "tokens an answer (128; insertion 4096, by WebSocket the whole context)")
+        ->check(CLI::Range(1, 10000000));
     app.add_option("--repeat", options.repeat, "rounds; servers take turns (1)")->check(CLI::Range(1, 1000));
     app.add_option("--itl-ms", options.itl_ms, "a gap longer than this is late (40); asked of the server if given")
         ->check(CLI::Range(1e-3, 1e9));

@@ -87,6 +87,18 @@ def test_refusals_are_counted_by_code(known, tmp_path):
     assert point["errors"] == {"queue_full": 3} and point["done"] == 0 and "3 queue_full" in result.stdout
 
 
+def test_the_streams_outlive_an_insertion_of_many_steps(tmp_path):
+    """A row of the prompt a step: the streams have a token of each."""
+    server = Server("--set", "device.kind=sim", "--set", "sim.scale=0", "--set", "scheduler.policy=fixed-chunk",
+                    "--set", "scheduler.fixed_chunk_tokens=1", "--set", "model.max_context=32768")
+    out = tmp_path / "figures.json"
+    result = bench("--url", server.ws, "--scenario", "insert", "--streams", 2, "--insert-tokens", 6000, "--json", out)
+    assert result.returncode == 0, result.stderr
+    point = json.loads(out.read_text())["points"][0]
+    assert point["outlived"] and point["inserted_tokens"] == 6000 and "raise" not in result.stdout + result.stderr
+    assert server.stop() == 0
+
+
 def test_the_insertion(tmp_path):
     """A split prefill beside an unsplit one, in one run and against one promise."""
     common = ["--set", "device.kind=sim", "--set", "sim.noise=0"]

@@ -28,7 +28,8 @@ namespace json = boost::json;
 namespace {
 
 constexpr int kDefaultConcurrency = 8;
-constexpr int kInsertStreamTokens = 4096;   // outlives any insertion; the streams are broken off when it is over
+// Streams outlive the insertion and are broken off when it is over. takt takes more tokens than its context holds as all that it holds.
+constexpr int kInsertStreamTokens = 4096, kWholeContext = 10'000'000;
 constexpr int kInsertedOutput = 8;
 constexpr double kDefaultItlMs = 40;
 constexpr double kDefaultTtftMs = 2000;
@@ -92,6 +93,7 @@ private:
     asio::awaitable<void> insertions();
     asio::awaitable<double> plain_gap(InsertionPlan plan);
     [[nodiscard]] LoadRequest request_like(int prompt_tokens, int max_tokens) const;
+    [[nodiscard]] int stream_tokens(std::size_t server) const;
     void keep_gaps(std::size_t server, const RequestSample& sample);
     void report();
     [[nodiscard]] json::object settings_json() const;
@@ -117,6 +119,10 @@ LoadRequest Bench::request_like(int prompt_tokens, int max_tokens) const {
     out.itl_ms = options_.itl_ms;
     out.ttft_ms = options_.ttft_ms;
     return out;
+}
+
+int Bench::stream_tokens(std::size_t server) const {
+    return options_.max_tokens.value_or(names_[server].starts_with("ws:") ? kWholeContext : kInsertStreamTokens);
 }
 
 void Bench::keep_gaps(std::size_t server, const RequestSample& sample) {
@@ -187,7 +193,7 @@ asio::awaitable<double> Bench::plain_gap(InsertionPlan plan) {
 asio::awaitable<void> Bench::insertions() {
     InsertionPlan plan;
     plan.num_streams = options_.num_streams;
-    plan.stream = request_like(options_.prompt_tokens, options_.max_tokens.value_or(kInsertStreamTokens));
+    plan.stream = request_like(options_.prompt_tokens, stream_tokens(0));
     plan.inserted = request_like(options_.insert_tokens, kInsertedOutput);
     if (options_.itl_factor) {
         const double plain = co_await plain_gap(plan);
@@ -198,6 +204,7 @@ asio::awaitable<void> Bench::insertions() {
     std::vector<std::vector<InsertRound>> rounds(clients_.size());
     for (int round = 0; round < options_.repeat; ++round) {
         for (std::size_t server = 0; server < clients_.size() && !runner_.interrupted(); ++server) {
+            plan.stream.max_tokens = stream_tokens(server);
             InsertRound one = co_await run_insertion(runner_, *clients_[server], plan);
             for (const RequestSample& stream : one.streams) keep_gaps(server, stream);
             const double end = one.inserted.has_first() ? one.inserted.first_s : one.inserted.end_s;
