@@ -63,3 +63,19 @@ TEST_CASE("a chunk whose tokens do not spell its text goes whole") {
     CHECK(all.tokens.size() == 3);
     CHECK(rest.tokens.empty());
 }
+
+TEST_CASE("tokens that have no text of their own leave with text, not alone") {
+    const auto spelled = [](const std::vector<std::int32_t>& tokens) {
+        std::string out;
+        for (const std::int32_t token : tokens) out += token == 0 ? std::string() : std::string(1, static_cast<char>(token));
+        return out;
+    };
+    Chunk rest = chunk_of("ab");
+    rest.tokens.push_back(0);
+    rest.logprobs.clear();
+    const Chunk front = take_front(rest, 2, spelled);
+    CHECK(front.text == "a");
+    CHECK(front.tokens.size() == 1);
+    CHECK(rest.text == "b");
+    CHECK(rest.tokens.size() == 2);
+}

@@ -141,6 +141,12 @@ TEST_CASE("reaching the limit ends as incomplete, a failure as failed") {
     const json::object failed = json::parse(failing.failed("device_lost", "gone").data).at("response").as_object();
     CHECK(failed.at("status").as_string() == "failed");
     CHECK(failed.at("error").at("code").as_string() == "server_error");
+    for (const auto& [code, shown] : {std::pair("bad_request", "invalid_prompt"), std::pair("context_too_long", "invalid_prompt"),
+                                      std::pair("queue_full", "rate_limit_exceeded"), std::pair("rate_limited", "rate_limit_exceeded")}) {
+        ResponseEvents other(head());
+        other.begin();
+        CHECK(json::parse(other.failed(code, "m").data).at("response").at("error").at("code").as_string() == shown);
+    }
     const std::string lane = "l";
     const json::object error = json::parse(response_error_frame(404, "not_found", "m", "model", &lane)).as_object();
     CHECK(error.at("error").at("param").as_string() == "model");
