@@ -105,6 +105,19 @@ TEST_CASE("message text never becomes a control token, the template's does") {
     CHECK(tokenizer.decode(ids, false) == "<|end|><|end|><|end|><|end|>");
 }
 
+TEST_CASE("comparisons, batches and formats are Jinja's at their edges") {
+    const std::pair<const char*, const char*> cases[] = {
+        {"{{ 1 <= 1 }} {{ 2 <= 1 }} {{ 1 >= 1 }} {{ 1 < 1 }}", "True False True False"},
+        {"{% for b in [1, 2, 3]|batch(2) %}{{ b|join('-') }};{% endfor %}", "1-2;3;"},
+        {"{{ '%.2f' % 1.239 }} {{ '%d' % 3.7 }}", "1.24 3"},
+    };
+    for (const auto& [source, wanted] : cases) {
+        INFO(source);
+        CHECK(marked(chat_of(source, input_of("[]"))) == wanted);
+    }
+    CHECK(error_of("{{ [1]|batch(0)|list }}").kind == TemplateErrorKind::type);
+}
+
 TEST_CASE("a template's own rejection and the use of what is missing are told apart") {
     CHECK(error_of("{{ raise_exception('roles must alternate') }}").kind == TemplateErrorKind::raised);
     CHECK(error_of("{{ raise_exception('roles must alternate') }}").message == "roles must alternate");
