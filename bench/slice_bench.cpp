@@ -136,8 +136,8 @@ boost::json::object run(const Options& options, int argc, char** argv) {
         result["first_steps"] = first_steps(timer);
         return result;
     }
-    if (Status status = runner->clear_kv(0, loaded->core_options.runner.num_blocks); !status) throw std::runtime_error(status.message);
     for (const int rows : options.rows) step_ms(timer, 1, options.stream_context, rows, 0);   // their memory
+    for (int depth = 0; depth < options.depths.back(); depth += 500) step_ms(timer, 1, options.stream_context, 500, depth);   // K and V
     boost::json::array table;
     // Cells are met in turn, so that a slow spell of shared cores strikes all alike.
     std::vector<Cell> cells;

@@ -80,19 +80,8 @@ bool EngineCore::calibrate_costs(double seconds) {
 
 bool EngineCore::warm_up(double seconds) {
     TAKT_ASSERT(requests_.empty() && inflight_.empty());
-    constexpr size_t kMostBytes = size_t{256} << 20, kPieceBytes = size_t{16} << 20;
-    const RunnerOptions& o = options_.runner;
-    const auto block_bytes = static_cast<size_t>(runner_->kv_block_bytes());
-    const auto most = static_cast<int32_t>(std::min<size_t>(kMostBytes / block_bytes, static_cast<size_t>(o.num_blocks)));
-    const int32_t wanted = std::min(most, (o.max_context + o.block_tokens - 1) / o.block_tokens + 1);
-    const auto piece = static_cast<int32_t>(std::max<size_t>(kPieceBytes / block_bytes, 1));
-    const uint64_t begin_ns = parts_.clock->now_ns();
-    const auto spent = [&] { return static_cast<double>(parts_.clock->now_ns() - begin_ns) * 1e-9; };
-    for (int32_t block = 0; block < wanted && spent() < 0.5 * seconds; block += piece) {
-        if (!runner_->clear_kv(block, std::min(piece, wanted - block))) return false;
-    }
     StepTimer timer(*runner_, *parts_.tokenizer);
-    return takt::warm_up(timer, *cost_, seconds - spent());
+    return takt::warm_up(timer, *cost_, seconds);
 }
 
 const RequestState& EngineCore::request(RequestId id) const { return *requests_.at(id); }

@@ -114,8 +114,8 @@ public:
     [[nodiscard]] const FlightRecorder& recorder() const { return recorder_; }
     /// Before the first request: shows the cost model its first steps, for so many seconds at most. False: the device failed.
     bool calibrate_costs(double seconds);
-    /// Before the first request, on a host device: takes the memory that the first steps would else fault in, KV for one whole context
-    /// among it as far as `seconds` allow, and shows the cost model what small steps take. False: the device failed.
+    /// Before the first request, on a host device: small steps, for so many seconds at most but for the first, take the memory that the
+    /// first request's would else fault in and show the cost model what they take. False: the device failed.
     bool warm_up(double seconds);
     [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
     [[nodiscard]] const KvManager& kv() const { return *kv_; }

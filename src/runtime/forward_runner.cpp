@@ -109,8 +109,6 @@ Status ForwardRunner::allocate() {
     b.prompt_seen = static_cast<uint8_t*>(data);
     if (Status s = model_.bind(b); !s) return s;
     if (Status s = stream_->synchronize(); !s) return s;
-    kv_layers_ = b.kv_layers;
-    kv_block_stride_ = b.kv.block_stride();
     graphs_ = std::make_unique<GraphCache>(model_, b.in, b.results, b.result_stride, options_.graphs);
     return {};
 }
@@ -176,16 +174,6 @@ Status ForwardRunner::prepare_graphs() {
         if (Status s = graphs_->prepare(*stream_, key); !s) return s;
     }
     return {};
-}
-
-Status ForwardRunner::clear_kv(int32_t first_block, int32_t num_blocks) {
-    TAKT_ASSERT(first_block >= 0 && num_blocks >= 0 && first_block + num_blocks <= options_.num_blocks);
-    const size_t begin = static_cast<size_t>(first_block) * kv_block_stride_;
-    const size_t bytes = static_cast<size_t>(num_blocks) * kv_block_stride_;
-    for (void* layer : kv_layers_) {
-        if (Status s = stream_->fill(static_cast<uint8_t*>(layer) + begin, 0, bytes); !s) return s;
-    }
-    return stream_->synchronize();
 }
 
 }  // namespace takt

@@ -55,10 +55,6 @@ public:
     /// up for as long as that takes.
     Status prepare_graphs();
     [[nodiscard]] size_t graph_bytes() const { return graphs_->bytes(); }
-    /// Writes zeros over these blocks in each layer, before the first request. A host's memory is only taken when it is first written, and
-    /// that would else be in somebody's steps.
-    Status clear_kv(int32_t first_block, int32_t num_blocks);
-    [[nodiscard]] size_t kv_block_bytes() const { return kv_layers_.size() * kv_block_stride_; }   // of all layers
 
     /// Pinned input buffers: one a launch that may be in flight.
     static int32_t num_inputs(const RunnerOptions& options);
@@ -79,8 +75,6 @@ private:
     RunnerOptions options_;
     std::unique_ptr<Stream> stream_;
     std::vector<Buffer> buffers_;            // KV layers, slot tokens, counts
-    std::vector<void*> kv_layers_;
-    size_t kv_block_stride_ = 0;
     std::unique_ptr<Staging> staging_;
     std::unique_ptr<GraphCache> graphs_;
     std::vector<LaunchRows> launches_;       // reused
