@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kSureShare = 0.9;
 constexpr double kOfferedNs = 5e9;     // what came in is counted over about so long
-constexpr double kLeastDrain = 0.1;    // of the device or the slots, that is left to what waits already
+constexpr double kLeastDrain = 0.25;    // of the device or the slots, that is left to what waits already
 
 std::vector<double> tenant_weights(const SchedulerConfig& config) {
     std::vector<double> weights;

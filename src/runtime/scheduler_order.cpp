@@ -137,7 +137,10 @@ double Scheduler::Impl::wait_estimate_ns(const Record& r, uint64_t now_ns) const
     const auto num_yielding = std::count_if(running.begin(), running.end(), yields);
     const int32_t lacking = num_ahead + 1 - static_cast<int32_t>(free_slots.size()) - static_cast<int32_t>(num_yielding);
     if (lacking > 0 && !running.empty()) {
-        wait += answer_ns() * lacking / static_cast<double>(config.max_running);
+        double tightest = 1e18;
+        for (const int32_t i : running) tightest = std::min(tightest, static_cast<double>(itl_ns(at(i))));
+        const double life = expected_outputs * std::min(tightest, std::max(step_ns, 1e6));   // in steps with prompt rows
+        wait += life * lacking / static_cast<double>(config.max_running);
     }
     return wait;
 }
