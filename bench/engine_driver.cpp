@@ -199,7 +199,7 @@ BusyCores::BusyCores(int count) {
         if (child < 0) throw std::runtime_error("fork failed");
         if (child == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (volatile uint64_t n = 0;; n = n + 1) {}
+            for (volatile uint64_t n = 0;;) n = n + 1;
         }
         children_.push_back(child);
     }

@@ -82,7 +82,7 @@ TEST_CASE("a wrong safetensors header is refused by name") {
 }
 
 TEST_CASE("a folder opens from one file and from several, with its tokenizer and template") {
-    for (const size_t num_files : {1, 3}) {
+    for (const size_t num_files : {1u, 3u}) {
         const TemporaryFolder folder;
         const SyntheticModel model(plain_shape(DType::bf16));
         write_folder(model, folder, num_files);

@@ -143,7 +143,7 @@ TEST_CASE("what a budget buys is what moves the prompt fastest of all that fits"
         }
     }
     for (const int32_t context : {0, 8000, 60'000}) {
-        for (const uint64_t ms : {7, 10, 15, 40, 90}) {
+        for (const uint64_t ms : {7u, 10u, 15u, 40u, 90u}) {
             std::vector<PrefillNeed> needs{need(100'000)};
             needs[0].context = context;
             const DecodeLoad decode{4, 4000};

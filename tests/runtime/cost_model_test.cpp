@@ -274,7 +274,7 @@ TEST_CASE("where rows are data a document is predicted to its end, though its lo
         return 2.2e6 + 0.72e6 * f.rows + 1100.0 * static_cast<double>(f.kv_read_tokens + f.prefill_kv_tokens) +
                300.0 * static_cast<double>(f.prefill_pairs);
     };
-    for (const uint64_t seed : {1, 2, 3, 4}) {
+    for (const uint64_t seed : {1u, 2u, 3u, 4u}) {
         for (const double budget_ns : {14.8e6, 29.6e6}) {
             CostModel cost({1, 2, 4, 8, 16, 32, 64, 128, 256, 512}, true, roofline);
             sim::Random random(seed);

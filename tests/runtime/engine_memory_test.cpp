@@ -102,7 +102,7 @@ int num_descriptors() {
     DIR* directory = opendir("/proc/self/fd");
     REQUIRE(directory != nullptr);
     int count = 0;
-    while (const dirent* entry = readdir(directory)) {
+    while ([[maybe_unused]] const dirent* entry = readdir(directory)) {
 #ifdef TAKT_HAS_SANITIZER
         std::array<char, 64> target{};
         (void)readlinkat(dirfd(directory), entry->d_name, target.data(), target.size() - 1);

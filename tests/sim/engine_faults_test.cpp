@@ -129,7 +129,7 @@ TEST_CASE("a first forward far longer than its guess is no false alarm, and one 
     };
     const uint64_t begin = sim.now_ns();
     std::vector<bool> was_well;
-    for (const uint64_t second : {2, 6, 12, 30, 70}) {
+    for (const uint64_t second : {2u, 6u, 12u, 30u, 70u}) {
         sim.at(begin + second * 1'000'000'000, [&] { was_well.push_back(sim.core().health(sim.now_ns()).progressing); });
     }
     double expected_s = 0;

@@ -135,7 +135,7 @@ TEST_CASE("S6: conversations: the cache never costs goodput, steps behind a cach
 
 TEST_CASE("S8: one tenant's documents beside 26 others: their first tokens come nearly as soon as without it", "[scenes]") {
     std::map<bool, double> mean;   // over all seeds: one seed's load is luck by a few hundredths
-    for (const uint64_t seed : {5, 6, 7, 8}) {
+    for (const uint64_t seed : {5u, 6u, 7u, 8u}) {
         double gap = 0;
         for (const bool heavy : {false, true}) {
             Random random(seed);

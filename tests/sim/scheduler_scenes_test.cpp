@@ -133,7 +133,7 @@ TEST_CASE("S4: short prompts during a document wait little more than a step", "[
 }
 
 TEST_CASE("S7: a pool for a part of the need: nobody is stuck, N_max holds, the text is right, recomputed or swapped", "[scenes]") {
-    for (const uint64_t seed : {1, 2}) {
+    for (const uint64_t seed : {1u, 2u}) {
         Random random(seed);
         std::vector<SimRequest> w;
         for (int i = 0; i < 30; ++i) w.push_back(drawn_at(20.0 * i, random, {50, 400}, {100, 900}));
@@ -203,7 +203,7 @@ TEST_CASE("a looser promise never makes documents slower, a tighter one never th
         int32_t document;
     };
     for (const Load& load : {Load{8, 512, 1, 32'768}, Load{2, 512, 3, 16'384}, Load{16, 1024, 2, 32'768}, Load{4, 2048, 1, 100'000}}) {
-        for (const uint64_t seed : {1, 2}) {
+        for (const uint64_t seed : {1u, 2u}) {
             double before_ttft = 1e18, before_gap = 0;
             for (const double sla : {15.0, 25.0, 40.0, 60.0}) {
                 SimOptions o = scene(sla, 32, 14'000);

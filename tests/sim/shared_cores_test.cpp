@@ -98,7 +98,7 @@ TEST_CASE("where rows are data a first step that takes a hundred times as long h
 
 TEST_CASE("where rows are data the promise is used and kept through spells of a slower machine", "[scenes]") {
     for (const double promise : {12.0, 24.0}) {
-        for (const uint64_t seed : {1, 2, 3}) {
+        for (const uint64_t seed : {1u, 2u, 3u}) {
             SimOptions o = two_cores(promise);
             o.seed = seed;
             const Insertion calm = insert(o, 1, 4);

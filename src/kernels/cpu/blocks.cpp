@@ -113,7 +113,7 @@ BlockQuants read_block(DType type, const uint8_t* row, int64_t index) {
         case DType::q4_k: read_q4_k(p, nullptr, p + 16, b, out); break;
         case DType::q5_k: read_q4_k(p, p + 16, p + 48, b, out); break;
         case DType::q6_k: read_q6_k(p, b, out); break;
-        default: TAKT_ASSERT(!"not a block type");
+        default: TAKT_ASSERT(false);
     }
     return out;
 }
