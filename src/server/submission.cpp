@@ -37,24 +37,40 @@ Failure to_failure(const boost::system::error_code& ec, const std::string& detai
 
 TenantPlace::TenantPlace(ServerState& state, std::string tenant)
     : state_(&state), tenant_(std::move(tenant)), counts_tokens_(state.tenants.counts_tokens(tenant_)) {
-    state_->tenants.started(tenant_);
+    state_->tenants.started(tenant_, steady_now_ns());
 }
 
 TenantPlace::TenantPlace(TenantPlace&& other) noexcept
-    : state_(std::exchange(other.state_, nullptr)), tenant_(std::move(other.tenant_)), counts_tokens_(other.counts_tokens_) {}
+    : state_(std::exchange(other.state_, nullptr)),
+      tenant_(std::move(other.tenant_)),
+      counts_tokens_(other.counts_tokens_),
+      accepted_(other.accepted_) {}
 
 TenantPlace& TenantPlace::operator=(TenantPlace&& other) noexcept {
     if (this != &other) {
-        if (state_ != nullptr) state_->tenants.ended(tenant_);
+        leave();
         state_ = std::exchange(other.state_, nullptr);
         tenant_ = std::move(other.tenant_);
         counts_tokens_ = other.counts_tokens_;
+        accepted_ = other.accepted_;
     }
     return *this;
 }
 
-TenantPlace::~TenantPlace() {
-    if (state_ != nullptr) state_->tenants.ended(tenant_);
+TenantPlace::~TenantPlace() { leave(); }
+
+void TenantPlace::leave() {
+    if (state_ == nullptr) return;
+    if (accepted_) {
+        state_->tenants.ended(tenant_, steady_now_ns());
+    } else {
+        state_->tenants.refused(tenant_);
+    }
+}
+
+void TenantPlace::accepted(std::int64_t prompt_tokens) {
+    accepted_ = true;
+    charge(prompt_tokens);
 }
 
 void TenantPlace::charge(std::int64_t tokens) const {
@@ -112,7 +128,7 @@ asio::awaitable<Accepted> submit(ServerState& state, Identity identity, Request 
     out.failure = to_failure(std::get<0>(result), refusal->message, refusal->retry_after_ms);
     out.reply = std::move(std::get<1>(result));
     if (!out.failure) {
-        out.place.charge(out.reply.prompt_tokens());
+        out.place.accepted(out.reply.prompt_tokens());
     } else {
         out.place = TenantPlace();
     }

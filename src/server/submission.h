@@ -32,12 +32,17 @@ public:
     TenantPlace(TenantPlace&& other) noexcept;
     TenantPlace& operator=(TenantPlace&& other) noexcept;
     ~TenantPlace();
+    /// The engine took the request, whose prompt has so many tokens.
+    void accepted(std::int64_t prompt_tokens);
     void charge(std::int64_t tokens) const;
 
 private:
+    void leave();
+
     ServerState* state_ = nullptr;
     std::string tenant_;
     bool counts_tokens_ = false;    // asked once: this is on the way of every token
+    bool accepted_ = false;
 };
 
 /// An accepted request, or why not.

@@ -8,6 +8,8 @@ namespace takt::server {
 namespace {
 
 constexpr double kMinuteNs = 60e9;
+constexpr double kUnknownMs = 1000;      // until a tenant's first request has ended
+constexpr double kLearn = 0.125;         // weight of the newest time between two ends
 
 }  // namespace
 
@@ -42,7 +44,7 @@ TenantBook::Verdict TenantBook::may_start(const std::string& tenant, std::uint64
     Account& account = found->second;
     if (account.max_requests > 0 && account.num_live >= account.max_requests) {
         verdict.kind = Verdict::Kind::queue_full;
-        verdict.retry_after_ms = 1000;
+        verdict.retry_after_ms = next_end_ms(account, now_ns);
         verdict.message = "tenant " + tenant + " has " + std::to_string(account.num_live) +
                           " requests, allowed " + std::to_string(account.max_requests);
         return verdict;
@@ -58,12 +60,31 @@ TenantBook::Verdict TenantBook::may_start(const std::string& tenant, std::uint64
     return verdict;
 }
 
-void TenantBook::started(const std::string& tenant) {
-    const auto found = accounts_.find(tenant);
-    if (found != accounts_.end()) ++found->second.num_live;
+double TenantBook::next_end_ms(const Account& account, std::uint64_t now_ns) {
+    if (account.end_interval_ns <= 0) return kUnknownMs;
+    const double passed = now_ns > account.last_end_ns ? static_cast<double>(now_ns - account.last_end_ns) : 0;
+    // One that is overdue may end at any moment; a mean interval is then the honest guess again.
+    const double left = passed < account.end_interval_ns ? account.end_interval_ns - passed : account.end_interval_ns;
+    return std::max(left / 1e6, 1.0);
 }
 
-void TenantBook::ended(const std::string& tenant) {
+void TenantBook::started(const std::string& tenant, std::uint64_t now_ns) {
+    const auto found = accounts_.find(tenant);
+    if (found == accounts_.end()) return;
+    if (++found->second.num_live == 1) found->second.last_end_ns = now_ns;
+}
+
+void TenantBook::ended(const std::string& tenant, std::uint64_t now_ns) {
+    const auto found = accounts_.find(tenant);
+    if (found == accounts_.end()) return;
+    Account& account = found->second;
+    --account.num_live;
+    const double interval = now_ns > account.last_end_ns ? static_cast<double>(now_ns - account.last_end_ns) : 0;
+    account.end_interval_ns += (account.end_interval_ns <= 0 ? 1 : kLearn) * (interval - account.end_interval_ns);
+    account.last_end_ns = now_ns;
+}
+
+void TenantBook::refused(const std::string& tenant) {
     const auto found = accounts_.find(tenant);
     if (found != accounts_.end()) --found->second.num_live;
 }

@@ -28,14 +28,39 @@ TEST_CASE("a tenant holds at most max_running + max_waiting requests") {
     TenantBook book(one_tenant());
     for (int i = 0; i < 3; ++i) {
         CHECK(book.may_start("t", kSecond).kind == TenantBook::Verdict::Kind::yes);
-        book.started("t");
+        book.started("t", kSecond);
     }
     const TenantBook::Verdict full = book.may_start("t", kSecond);
     CHECK(full.kind == TenantBook::Verdict::Kind::queue_full);
     CHECK(full.message.find('3') != std::string::npos);
-    book.ended("t");
+    CHECK(full.retry_after_ms == Approx(1000));      // nothing is known yet
+    book.ended("t", kSecond);
     CHECK(book.may_start("t", kSecond).kind == TenantBook::Verdict::Kind::yes);
     CHECK(book.live_requests("t") == 2);
+}
+
+TEST_CASE("a full tenant is told when its next request should end: by the time between ends, not by refusals") {
+    TenantBook book(one_tenant());
+    for (int i = 0; i < 3; ++i) book.started("t", kSecond);
+    for (std::uint64_t end = 5 * kSecond; end <= 17 * kSecond; end += 4 * kSecond) {
+        book.ended("t", end);
+        book.started("t", end);
+    }
+    CHECK(book.may_start("t", 17 * kSecond).retry_after_ms == Approx(4000));
+    CHECK(book.may_start("t", 20 * kSecond).retry_after_ms == Approx(1000));
+    CHECK(book.may_start("t", 30 * kSecond).retry_after_ms == Approx(4000));    // overdue: any moment now
+    book.refused("t");
+    book.started("t", 20 * kSecond);
+    CHECK(book.may_start("t", 20 * kSecond).retry_after_ms == Approx(1000));
+    // Requests that follow one another after a pause teach nothing of the pause.
+    for (int i = 0; i < 3; ++i) book.ended("t", 21 * kSecond);
+    const double before = [&] {
+        TenantBook copy = book;
+        for (int i = 0; i < 3; ++i) copy.started("t", 22 * kSecond);
+        return copy.may_start("t", 22 * kSecond).retry_after_ms;
+    }();
+    for (int i = 0; i < 3; ++i) book.started("t", 900 * kSecond);
+    CHECK(book.may_start("t", 900 * kSecond).retry_after_ms == Approx(before));
 }
 
 TEST_CASE("tokens a minute: spent, honest about when again, refilled evenly, never above one minute's worth") {
