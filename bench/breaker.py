@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import platform
-import random
 import re
 import signal
 import socket
@@ -64,22 +63,10 @@ def configuration(device):
 
 def storm(port, key, seconds):
     """The attackers against one port, in this process, for so long."""
-    target, stop = attackers.Target(port, key), threading.Event()
-
-    def run(attack, seed):
-        chance = random.Random(seed)
-        while not stop.is_set():
-            try:
-                attack(target, stop, chance)
-            except OSError:
-                pass
-    threads = [threading.Thread(target=run, args=(attack, seed)) for seed, attack in enumerate(attackers.ALL)]
-    for thread in threads:
-        thread.start()
-    time.sleep(seconds)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with attackers.Storm(port, key) as raging:
+        time.sleep(seconds)
+    if raging.problems:
+        raise raging.problems[0]
 
 
 class Reader(threading.Thread):

@@ -2,9 +2,11 @@
 but that the server lives. What they send and how long they wait is drawn from `chance`, so a seed gives the same storm."""
 import json
 import os
+import random
 import select
 import socket
 import struct
+import threading
 
 import raw_frames as raw
 
@@ -187,3 +189,33 @@ def floods(target, stop, chance):
 
 
 ALL = [byte_by_byte, header_floods, resets, half_open, odd_frames, bad_bodies, non_readers, aborts, floods]
+
+
+class Storm:
+    """All attackers at once, each on a thread, from the beginning of a `with` to its end; `problems`: what a correct attacker never
+    meets. Closing waits `patience` seconds a thread, without end if None."""
+
+    def __init__(self, port, key=None, patience=None):
+        self.target, self.stop, self.problems, self.patience = Target(port, key), threading.Event(), [], patience
+        self.threads = [threading.Thread(target=self.run, args=(attack, seed)) for seed, attack in enumerate(ALL)]
+
+    def run(self, attack, seed):
+        chance = random.Random(seed)
+        while not self.stop.is_set():
+            try:
+                attack(self.target, self.stop, chance)
+            except OSError:
+                pass                # it was let go, as it deserves
+            except Exception as problem:
+                self.problems.append(problem)
+                return
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(self.patience)

@@ -2,8 +2,6 @@
 import asyncio
 import hashlib
 import json
-import random
-import threading
 import time
 
 import pytest
@@ -62,24 +60,8 @@ def clean(server):
 
 
 def test_a_storm_on_every_door_changes_no_honest_answer_and_leaves_nothing_behind(attacked):
-    target = attackers.Target(attacked.port, "greedy")
     alone = asyncio.run(asyncio.wait_for(answers(attacked), HANG))
-    stop, problems = threading.Event(), []
-
-    def run(attack, seed):
-        chance = random.Random(seed)
-        while not stop.is_set():
-            try:
-                attack(target, stop, chance)
-            except OSError:
-                pass                # it was let go, as it deserves
-            except Exception as problem:
-                problems.append(problem)
-                return
-    threads = [threading.Thread(target=run, args=(attack, seed)) for seed, attack in enumerate(attackers.ALL)]
-    for thread in threads:
-        thread.start()
-    try:
+    with attackers.Storm(attacked.port, "greedy", HANG) as storm:
         rounds, begin = 0, time.monotonic()
         while time.monotonic() - begin < STORM_SECONDS or rounds < 2:
             assert asyncio.run(asyncio.wait_for(answers(attacked), HANG)) == alone
@@ -87,11 +69,7 @@ def test_a_storm_on_every_door_changes_no_honest_answer_and_leaves_nothing_behin
             rounds += 1
         before = resident_mib(attacked)
         assert asyncio.run(asyncio.wait_for(answers(attacked), HANG)) == alone
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(HANG)
-    assert not problems and not any(thread.is_alive() for thread in threads)
+    assert not storm.problems and not any(thread.is_alive() for thread in storm.threads)
     clean(attacked)
     assert asyncio.run(asyncio.wait_for(answers(attacked), HANG)) == alone
     assert resident_mib(attacked) < before + 64

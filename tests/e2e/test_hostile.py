@@ -52,6 +52,14 @@ def clean(server, connections=0, patience=3):
     server.wait_for("takt_connections", connections + 1, patience)
 
 
+def wait_until_served(server):
+    """The places of those who have gone are free again."""
+    for _ in range(500):
+        if raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
+            return
+        time.sleep(0.02)
+
+
 def reset(connection):
     """Closes with a reset instead of a farewell."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -185,10 +193,7 @@ def test_connections_beyond_the_limit_are_told_so():
     # Among those that wait to be accepted the scraper is one more: it has its turn once they are gone.
     for connection in held:
         connection.close()
-    for _ in range(500):
-        if raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
-            break
-        time.sleep(0.02)
+    wait_until_served(server)
     clean(server)
     assert server.stop() == 0
 
@@ -212,10 +217,7 @@ def test_refused_connections_are_held_in_a_bounded_number():
         assert other.recv(65536).startswith(b"HTTP/1.1 200")
     for connection in silent + held:
         connection.close()
-    for _ in range(500):
-        if raw(server, b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
-            break
-        time.sleep(0.02)
+    wait_until_served(server)
     clean(server)
     assert server.stop() == 0
 
