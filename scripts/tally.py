@@ -3,7 +3,8 @@
 
 Reads every file of the folders given: Meson test logs (*.json, one object a line; Catch2 programs count by test case,
 other programs by a `N passed, N failed` line of their own, or as one), JUnit files (*.xml) and plain counts (*.txt
-holding `N passed, N failed`). Exit code 0 only if something passed and nothing failed.
+holding `N passed, N failed`). What failed is named above the last line, with the end of what it printed, so that the tail of a
+log tells why. Exit code 0 only if something passed and nothing failed.
 """
 import json
 import pathlib
@@ -15,6 +16,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 ALL_PASSED = re.compile(r"All tests passed \(.* in (\d+) test cases?\)")
 SOME_FAILED = re.compile(r"^test cases:\s*(\d+)(.*)$", re.MULTILINE)
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
+KEPT_LINES = 30   # of what a failed test printed
 PART = re.compile(r"(\d+) (passed|failed|failed as expected|skipped)\b")
 
 
@@ -47,40 +49,51 @@ def count_program(entry):
     return passed, failed, skipped
 
 
-def count_meson(text):
-    """(passed, failed, skipped) of one Meson log; an empty one means that the run itself broke."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        return 0, 1, 0
-    counts = [count_program(json.loads(line)) for line in lines]
-    return tuple(map(sum, zip(*counts)))
+def end_of(text):
+    return ANSI.sub("", text).strip().splitlines()[-KEPT_LINES:]
 
 
-def count_junit(text):
+def read_meson(text):
+    """((passed, failed, skipped), failures) of one Meson log; an empty one means that the run itself broke."""
+    entries = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not entries:
+        return (0, 1, 0), []
+    counts = [count_program(entry) for entry in entries]
+    failures = [(f"{entry['name']} ({entry['result']}, exit code {entry.get('returncode')}, {entry.get('duration', 0):.0f} s)",
+                 end_of((entry.get("stdout") or "") + "\n" + (entry.get("stderr") or "")))
+                for entry, count in zip(entries, counts) if count[1]]
+    return tuple(map(sum, zip(*counts))), failures
+
+
+def read_junit(text):
     if not text.strip():
-        return 0, 1, 0
+        return (0, 1, 0), []
     cases = list(ElementTree.fromstring(text).iter("testcase"))
-    failed = sum(1 for c in cases if c.find("failure") is not None or c.find("error") is not None)
-    skipped = sum(1 for c in cases if c.find("skipped") is not None)
-    return len(cases) - failed - skipped, failed, skipped
+    broken = [(case, part) for case in cases for part in [*case.findall("failure"), *case.findall("error")][:1]]
+    skipped = sum(1 for case in cases if case.find("skipped") is not None)
+    failures = [(f"{case.get('classname')}.{case.get('name')}", end_of(part.text or "")) for case, part in broken]
+    return (len(cases) - len(broken) - skipped, len(broken), skipped), failures
 
 
-def count_plain(text):
+def read_plain(text):
     match = re.search(r"(\d+) passed, (\d+) failed", text)
-    return (int(match.group(1)), int(match.group(2)), 0) if match else (0, 1, 0)
+    return ((int(match.group(1)), int(match.group(2)), 0) if match else (0, 1, 0)), []
 
 
-READERS = {".json": count_meson, ".xml": count_junit, ".txt": count_plain}
+READERS = {".json": read_meson, ".xml": read_junit, ".txt": read_plain}
 
 
 def main(folders):
-    total = [0, 0, 0]
+    total, failures = [0, 0, 0], []
     for folder in map(pathlib.Path, folders):
         for path in sorted(p for p in folder.rglob("*") if p.suffix in READERS):
-            counts = READERS[path.suffix](path.read_text(errors="replace"))
+            counts, failed = READERS[path.suffix](path.read_text(errors="replace"))
+            failures += [(f"{path.stem}: {name}", output) for name, output in failed]
             total = [a + b for a, b in zip(total, counts)]
             note = f", {counts[2]} skipped" if counts[2] else ""
             print(f"{path.stem}: {counts[0]} passed, {counts[1]} failed{note}")
+    for name, output in failures:
+        print(f"failed: {name}", *output, sep="\n    ")
     print(f"{total[0]} passed, {total[1]} failed")
     return 0 if total[0] > 0 and total[1] == 0 else 1
 
