@@ -2,17 +2,14 @@
 // wrong or not of the architecture is refused with its name, what was found and what was expected.
 #include "catch.h"
 
-#include <unistd.h>
-
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "gguf_writer.h"
 #include "model/model_file.h"
+#include "temporary_folder.h"
 
 using namespace takt;
 
@@ -183,15 +180,14 @@ TEST_CASE("missing, misshapen, mistyped and foreign tensors are named with both 
 }
 
 TEST_CASE("a model file is opened from the disk; what is no file is named") {
-    const std::filesystem::path path =
-        std::filesystem::temp_directory_path() / ("takt_model_file_test_" + std::to_string(getpid()) + ".gguf");
+    const test::TemporaryFolder folder;
     GgufWriter writer = ModelPlan().writer();
     writer.add("tokenizer.chat_template", "{{ messages }}");
     writer.add("tokenizer.ggml.model", "llama");
     writer.add("tokenizer.ggml.tokens", std::vector<std::string>(kVocab + 1, "x"));
     const Bytes bytes = writer.bytes();
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    const auto opened = ModelFile::open(path.string());
+    const std::string path = folder.write("model.gguf", bytes);
+    const auto opened = ModelFile::open(path);
     REQUIRE(opened);
     CHECK(opened.value()->chat_template() == "{{ messages }}");
     CHECK(opened.value()->tensor_bytes() > 0);
@@ -199,9 +195,8 @@ TEST_CASE("a model file is opened from the disk; what is no file is named") {
     REQUIRE_FALSE(spec);
     CHECK(spec.error().find("13 tokens, but the embedding has 12 rows") != std::string::npos);
     std::filesystem::remove(path);
-    const auto gone = ModelFile::open(path.string());
+    const auto gone = ModelFile::open(path);
     REQUIRE_FALSE(gone);
-    CHECK(gone.error().find(path.string()) != std::string::npos);
-    const auto folder = ModelFile::open(std::filesystem::temp_directory_path().string());
-    CHECK_FALSE(folder);
+    CHECK(gone.error().find(path) != std::string::npos);
+    CHECK_FALSE(ModelFile::open(folder.path()));
 }

@@ -5,15 +5,13 @@
 #include <fstream>
 
 #include "catch.h"
+#include "temporary_folder.h"
 
 namespace takt {
 namespace {
 
-struct Folder {
-    Folder() : path(std::filesystem::temp_directory_path() / "takt_cost_cache_test") { std::filesystem::remove_all(path); }
-    ~Folder() { std::filesystem::remove_all(path); }
-    [[nodiscard]] std::string file() const { return (path / "deeper" / "costs").string(); }
-    std::filesystem::path path;
+struct Folder : test::TemporaryFolder {
+    [[nodiscard]] std::string file() const { return TemporaryFolder::file("deeper/costs"); }
 };
 
 }  // namespace

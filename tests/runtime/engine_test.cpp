@@ -9,6 +9,7 @@
 #include <takt/takt.h>
 
 #include "catch.h"
+#include "temporary_folder.h"
 
 namespace {
 
@@ -228,8 +229,8 @@ TEST_CASE("a request ends at its own deadline, wherever it stands, and the other
 }
 
 TEST_CASE("what an engine learned of its device's step times is there at the next start") {
-    const std::string path = (std::filesystem::temp_directory_path() / "takt_engine_test_costs").string();
-    std::filesystem::remove(path);
+    const test::TemporaryFolder folder;
+    const std::string path = folder.file("costs");
     {
         Host host(1, {"scheduler.profile_cache=" + path, "sim.scale=0.01"});
         RequestResult result;
@@ -244,5 +245,4 @@ TEST_CASE("what an engine learned of its device's step times is there at the nex
         CHECK(host.run(prompt_of("y", 3)).size() == 3);   // too few steps to be worth keeping
     }
     CHECK(std::filesystem::file_size(path) == size);
-    std::filesystem::remove(path);
 }
