@@ -186,7 +186,7 @@ void check_rounds_leave_nothing(int rounds, Round&& round) {
     const Counts before = counts(num_entries("/proc/self/task"));
     for (int i = 0; i < rounds; ++i) round(i);
     const Counts after = counts(before.threads);
-    CHECK(after.threads == before.threads);
+    CHECK(after.threads <= before.threads);   // one of the warm-up's may still have been leaving when they were first counted
     CHECK(after.descriptors == before.descriptors);
     INFO("allocator before " << before.memory.allocator << ", after " << after.memory.allocator);
     CHECK(after.memory.objects <= before.memory.objects + kSlackBytes);
