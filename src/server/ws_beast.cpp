@@ -16,6 +16,10 @@ namespace websocket = beast::websocket;
 
 constexpr auto kHandshakeTimeout = std::chrono::seconds(10);
 
+// Room made for one read. Beast alone would make, and fill with zeros, room for all that a frame's head claims, at every read anew: of a
+// frame that comes a byte at a time each byte would cost as much as the whole.
+constexpr std::size_t kReadBytes = 16 * 1024;
+
 class Socket final : public BeastWsSocket {
 public:
     explicit Socket(ClientStream stream) : ws_(std::move(stream)) {}
@@ -30,8 +34,10 @@ public:
         WsMessage message;
         std::string data;
         auto buffer = asio::dynamic_buffer(data);
-        auto result = co_await ws_.async_read(buffer, asio::as_tuple(asio::use_awaitable));
-        if (std::get<0>(result)) co_return message;
+        do {
+            auto result = co_await ws_.async_read_some(buffer, kReadBytes, asio::as_tuple(asio::use_awaitable));
+            if (std::get<0>(result)) co_return message;
+        } while (!ws_.is_message_done());
         message.kind = ws_.got_text() ? WsMessage::Kind::text : WsMessage::Kind::binary;
         message.data = std::move(data);
         co_return message;

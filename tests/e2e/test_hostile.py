@@ -262,16 +262,19 @@ FLOODS = {
     "long token lists": ("/v1/stream", masked('{"type":"generate","id":"a","tokens":[' + "1," * 20000 + "-1]}")),
     "bad responses": ("/v1/responses", masked("{}") * 200),
     "pasts without an answer": ("/v1/responses", masked(json.dumps({**RESPONSE, "input": "y" * 50000, "generate": False}))),
+    "fragments of one byte": ("/v1/stream", frame(0x01, b" ") + frame(0x00, b" ") * 400 + frame(0x80, b" ")),
+    "fragments of nothing": ("/v1/stream", frame(0x01, b"") + frame(0x00, b"") * 2000 + frame(0x80, b" ")),
+    "a message that never ends": ("/v1/stream", frame(0x00, b"") * 2000, frame(0x01, b" ")),
     "lanes": ("/v1/responses", b"".join(masked(json.dumps({**RESPONSE, "stream_id": str(i)})) for i in range(200)))}
 
 
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_flood_whose_answers_nobody_reads_takes_no_memory(strict, kind):
-    path, piece = FLOODS[kind]
+    path, piece, *begin = FLOODS[kind]
     with open_socket(strict) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(1)
-        connection.sendall(upgrade(path.encode()))
+        connection.sendall(upgrade(path.encode()) + b"".join(begin))
         before = resident_mib(strict)
         try:
             for _ in range((40 << 20) // len(piece)):
@@ -282,6 +285,35 @@ def test_a_flood_whose_answers_nobody_reads_takes_no_memory(strict, kind):
         assert call(strict, "/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
         reset(connection)
     clean(strict)
+
+
+@pytest.mark.parametrize("begin", [b"", frame(0x01, b"{")], ids=["whole", "continued"])
+def test_a_frame_costs_what_came_of_it_not_what_its_head_claims(sim, begin):
+    head = bytes([0x80 if begin else 0x81, 0x80 | 127]) + struct.pack(">Q", (4 << 20) - 1) + b"\0\0\0\0"
+    before = resident_mib(sim)
+    connections = [open_socket(sim) for _ in range(32)]
+    for connection in connections:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(upgrade() + begin + head + b" ")
+        connection.recv(4096)
+    for _ in range(3):
+        for connection in connections:
+            connection.sendall(b" ")
+        assert call(sim, "/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
+    assert resident_mib(sim) < before + 16, before      # 32 such claims: 128 MiB
+    # The rest of one comes, in pieces: it is read as one frame.
+    connections[0].sendall(b" " * (3 << 20))
+    rest = json.dumps({"type": "generate", "id": "a", "prompt": "x", "max_tokens": 1, "ignore_eos": True}).encode()
+    connections[0].sendall(rest.rjust((4 << 20) - 1 - 4 - (3 << 20)))
+    seen = b""
+    while b'"done"' not in seen and b'"error"' not in seen:
+        piece = connections[0].recv(65536)
+        assert piece
+        seen += piece
+    assert (b'"done"' in seen) == (not begin), seen      # behind a lone "{" it is no JSON
+    for connection in connections:
+        connection.close()
+    clean(sim)
 
 
 def test_mutated_frames_never_end_the_socket_or_a_neighbour(strict):
