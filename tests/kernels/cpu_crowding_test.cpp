@@ -17,6 +17,7 @@ struct Machine {
     double disturbed_share = 0;
     double noise = 0;   // of a job's time, uniform
     double off_core = 0.75;   // of a disturbed job's time
+    double contended = 1;     // of that: some thread stood ready without a core
 };
 
 struct Tally {
@@ -35,8 +36,8 @@ Tally run(Crowding& crowding, const Machine& machine, uint64_t duration_ns, int3
         const bool single = crowding.single(rows);
         const double ms = (single ? machine.single_ms : machine.all_ms) * (1 + machine.noise * (2 * unit(random) - 1));
         const auto ns = static_cast<uint64_t>(ms * 1e6);
-        const double off_core = unit(random) < machine.disturbed_share ? machine.off_core : 0;
-        crowding.observe({rows, single, ns, static_cast<uint64_t>(static_cast<double>(ns) * off_core)});
+        const double off_ms = unit(random) < machine.disturbed_share ? ms * machine.off_core : 0;
+        crowding.observe({rows, single, ns, static_cast<uint64_t>(off_ms * 1e6), static_cast<uint64_t>(off_ms * machine.contended * 1e6)});
         tally.elapsed_ns += ns;
         ++tally.jobs;
         tally.single += single ? 1 : 0;
@@ -56,6 +57,17 @@ TEST_CASE("without a crowd no job gives up a thread") {
     CHECK(run(crowding, {2.5, 2.0, 1.0, 0.1, 0.33}, 20 * kSecond).single == 0);
     run(crowding, {12.0, 2.0, 1.0, 0.1, 0.55}, kSecond / 10);
     CHECK(run(crowding, {2.5, 2.0, 1.0, 0.1, 0.3}, 20 * kSecond).single == 0);
+}
+
+TEST_CASE("a partner that has more to do is no crowd") {
+    // Deep in a document thread 0 sleeps half of each job while the other one reads K and V; nobody stands ready without a core.
+    Crowding crowding;
+    CHECK(run(crowding, {8.0, 15.0, 1.0, 0.1, 0.5, 0.04}, 20 * kSecond).single == 0);
+    CHECK(run(crowding, {8.0, 7.0, 1.0, 0.1, 0.9, 0.0}, 20 * kSecond).single == 0);
+    // The same beside a busy process: each thread has to wait for its core again and again.
+    const Machine beside{16.0, 15.0, 0.9, 0.1, 0.6, 0.6};
+    run(crowding, beside, kSecond);
+    CHECK(run(crowding, beside, 5 * kSecond).single_share() > 0.8);
 }
 
 TEST_CASE("in a crowd that holds partners up, jobs go to one thread and stay about as fast as there") {
@@ -106,7 +118,7 @@ TEST_CASE("while time stands still nothing changes") {
     Crowding crowding;
     for (int i = 0; i < 100'000; ++i) {
         REQUIRE_FALSE(crowding.single(1));
-        crowding.observe({1, false, 0, 1000});
+        crowding.observe({1, false, 0, 1000, 1000});
     }
 }
 

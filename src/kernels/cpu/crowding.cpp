@@ -14,6 +14,9 @@ constexpr int kWindowJobs = 4;
 // Crowded: off the core for two fifths of the time. Measured beside a busy process on one core or on both: 0.44 to 0.9; alone, in bad
 // moments of the machine's host, 0.2 to 0.3, and 0.5 in the first window of a process, whose pages come in.
 constexpr uint64_t kCrowdedFifths = 2;
+// ... and one thread ready without a core for a tenth of it: who waits asleep for a partner that has more to do, or whose core the
+// machine's host has, is off the core as well, and one thread would be no faster.
+constexpr uint64_t kContendedTenths = 1;
 constexpr int kCrowdedWindows = 3;     // ... in so many windows in a row: a burst of another program is over by then
 constexpr double kBetter = 0.97;       // a trial must win by this to change the way,
 constexpr double kHopeless = 1.4;      // and ends early where it loses by this
@@ -38,6 +41,7 @@ void Crowding::observe(const JobReport& report) {
     s.rows += report.rows;
     ++s.num_jobs;
     s.off_core_ns += report.off_core_ns;
+    s.contended_ns += report.contended_ns;
     const bool full = s.window_ns >= kWindowNs && s.num_jobs >= kWindowJobs;
     if (full || is_hopeless(s)) end_window(s);
 }
@@ -51,14 +55,14 @@ bool Crowding::is_hopeless(const State& s) {
 void Crowding::end_window(State& s) {
     const double seen = static_cast<double>(s.window_ns) / static_cast<double>(s.rows);
     double& rate = s.ns_per_row[s.single ? 1 : 0];
-    const bool crowded = s.off_core_ns * 5 >= s.window_ns * kCrowdedFifths;
+    const bool crowded = s.off_core_ns * 5 >= s.window_ns * kCrowdedFifths && s.contended_ns * 10 >= s.window_ns * kContendedTenths;
     // What a crowd leaves varies; without one a single window tells.
     rate = rate == 0 || !crowded ? seen : (rate + seen) / 2;
     s.held_ns += s.window_ns;
     s.window_ns = 0;
     s.rows = 0;
     s.num_jobs = 0;
-    s.off_core_ns = 0;
+    s.off_core_ns = s.contended_ns = 0;
     s.num_crowded = crowded ? s.num_crowded + 1 : 0;
     if (s.trial) return end_trial(s);
     if (!s.single && !crowded) {   // the common state: nothing is remembered of past crowds

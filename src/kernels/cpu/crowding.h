@@ -15,7 +15,8 @@ struct JobReport {
     int32_t rows = 0;
     bool single = false;          ///< it ran on one thread
     uint64_t elapsed_ns = 0;
-    uint64_t off_core_ns = 0;     ///< the calling thread was kept off its core, or waited asleep for one that was
+    uint64_t off_core_ns = 0;     ///< the calling thread was kept off its core, or waited asleep for another one
+    uint64_t contended_ns = 0;    ///< a compute thread, that with the most, stood ready while something else had its core
 };
 
 class Crowding {
@@ -38,7 +39,8 @@ private:
         uint64_t window_ns = 0;        // the running window: job time,
         int64_t rows = 0;
         int num_jobs = 0;
-        uint64_t off_core_ns = 0;      // of it off the core
+        uint64_t off_core_ns = 0;      // of it off the core,
+        uint64_t contended_ns = 0;     // and of it ready, without one
         int num_crowded = 0;           // windows in a row that were crowded
         uint64_t held_ns = 0;          // job time since the last trial
         uint64_t hold_ns = 0;          // how much of it must pass before the next

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "kernels/assert.h"
+#include "kernels/cpu/run_delay.h"
 
 namespace takt::cpu {
 namespace {
@@ -63,6 +64,8 @@ Status ThreadPool::run(std::span<const Operation> operations, int32_t rows) {
     watched_ = parallel && options_.adaptive && Crowding::is_watched(rows);
     const bool reduced = watched_ && crowding_.single(rows);
     const uint64_t begin_ns = watched_ ? time_.now() : 0, begin_cpu_ns = watched_ ? cpu_time_ns() : 0;
+    const int64_t begin_delay_ns = watched_ ? run_delay_ns() : 0;
+    for (Member& m : members_) m.seen_delay_ns = m.run_delay_ns;
     job_.operations = operations;
     job_.num_threads = parallel && !reduced ? options_.num_threads : 1;
     num_reduced_jobs_ += reduced ? 1 : 0;
@@ -76,10 +79,20 @@ Status ThreadPool::run(std::span<const Operation> operations, int32_t rows) {
     if (watched_) {
         const uint64_t elapsed_ns = time_.now() - begin_ns;
         const uint64_t on_core_ns = begin_cpu_ns > 0 ? cpu_time_ns() - begin_cpu_ns : elapsed_ns;
-        crowding_.observe({rows, reduced, elapsed_ns, elapsed_ns - std::min(elapsed_ns, on_core_ns)});
+        const uint64_t off_core_ns = elapsed_ns - std::min(elapsed_ns, on_core_ns);
+        const bool known = begin_delay_ns >= 0;
+        crowding_.observe({rows, reduced, elapsed_ns, off_core_ns, known ? contended_ns(run_delay_ns() - begin_delay_ns) : off_core_ns});
     }
     if (failed_item_.load(std::memory_order_relaxed) == INT_MAX) return {};
     return {failed_code_.load(std::memory_order_relaxed), failed_message_.load(std::memory_order_relaxed)};
+}
+
+/// The longest that one thread stood ready without a core in the job that has ended, thread 0 for `own_ns`. A worker's time runs from the
+/// end of its job before: one that has slept is woken for this one, and may wait for its core then.
+uint64_t ThreadPool::contended_ns(int64_t own_ns) {
+    int64_t most = own_ns;
+    for (const Member& m : members_) most = std::max(most, m.run_delay_ns - m.seen_delay_ns);
+    return static_cast<uint64_t>(std::max<int64_t>(most, 0));
 }
 
 void ThreadPool::worker(int thread) {
@@ -114,6 +127,7 @@ void ThreadPool::execute(int thread) {
         operation.run(context, operation.params);
     }
     members_[static_cast<size_t>(thread)].last_deal = context.deal_;
+    if (thread != 0 && options_.adaptive) members_[static_cast<size_t>(thread)].run_delay_ns = run_delay_ns();
     meet();
 }
 

@@ -60,6 +60,8 @@ private:
         Scratch scratch;
         RotationCache rotations;
         uint32_t last_deal = 0;
+        int64_t run_delay_ns = 0;        // of a worker since it began, as its last job ended
+        int64_t seen_delay_ns = 0;       // and as the job before that ended
     };
     struct Job {
         std::span<const Operation> operations;
@@ -67,6 +69,7 @@ private:
         uint32_t first_deal = 0;   // deals so far
     };
 
+    uint64_t contended_ns(int64_t own_ns);
     void worker(int thread);
     void execute(int thread);
     void meet();
