@@ -118,6 +118,27 @@ TEST_CASE("comparisons, batches and formats are Jinja's at their edges") {
     CHECK(error_of("{{ [1]|batch(0)|list }}").kind == TemplateErrorKind::type);
 }
 
+TEST_CASE("a name with dots goes from part to part, as Jinja's does") {
+    const ChatInput input = input_of(R"([{"f": {"name": "a", "n": [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}}, {"f": {"name": "b"}}, {"g": 1}])");
+    const std::pair<const char*, const char*> cases[] = {   // what Jinja2 prints
+        {"{{ messages[:2]|map(attribute='f.name')|join(' ') }}", "[a] [b]"},
+        {"{{ messages|map(attribute='f.name', default={'name': 'none'})|join(' ') }}", "[a] [b] none"},
+        {"{{ messages[:1]|map(attribute='f.n.1')|join }} {{ messages[:1]|map(attribute='f.n.10')|join }}", "6 15"},
+        {"{{ messages[:1]|map(attribute='f.n.1x')|first is undefined }}", "True"},
+        {"{{ messages[:1]|map(attribute='f.n.1234567890123456789012')|first is undefined }}", "True"},
+        {"{{ messages|map(attribute='g', default=0)|join('-') }}", "0-0-1"},
+        {"{{ [[1, 2], [3, 4]]|map(attribute=1)|join('-') }}", "2-4"},
+        {"{{ [{'': {'x': 4}}]|map(attribute='.x')|join }} {{ [{'a': {'': 5}}]|map(attribute='a.')|join }}", "4 5"},
+        {"{{ messages[:2]|selectattr('f.name', 'equalto', 'b')|list|length }}", "1"},
+        {"{{ messages[:2]|sort(attribute='f.name', reverse=true)|map(attribute='f.name')|join }}", "[ba]"},
+    };
+    for (const auto& [source, wanted] : cases) {
+        INFO(source);
+        CHECK(marked(chat_of(source, input)) == wanted);
+    }
+    CHECK(error_of("{{ messages|map(attribute='f.n.1')|join }}", input).kind == TemplateErrorKind::undefined);
+}
+
 TEST_CASE("a template's own rejection and the use of what is missing are told apart") {
     CHECK(error_of("{{ raise_exception('roles must alternate') }}").kind == TemplateErrorKind::raised);
     CHECK(error_of("{{ raise_exception('roles must alternate') }}").message == "roles must alternate");

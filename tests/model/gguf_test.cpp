@@ -266,6 +266,32 @@ TEST_CASE("a file cut anywhere is refused, never read past its end") {
         INFO(size);
         check_names(refusal(cut), {});
     }
+    // Behind a last key that is cut no tensor is missed.
+    GgufWriter only_keys;
+    only_keys.add("long", "so that two keys could fit the cut file");
+    only_keys.add("k", uint32_t{7});
+    const Bytes keys = only_keys.bytes();
+    CHECK(parse(keys));
+    for (size_t left = 1; left <= 8; ++left) {
+        const Bytes cut(keys.begin(), keys.end() - static_cast<std::ptrdiff_t>(left));
+        INFO(left);
+        check_names(refusal(cut), {"ends inside key \"k\"", "4 bytes expected, " + std::to_string((8 - left) % 4) + " left"});
+    }
+}
+
+TEST_CASE("the smallest key and the smallest tensor fit a file") {
+    GgufWriter key;
+    key.add("", true);
+    CHECK(parse(key.bytes()));
+    check_names(refusal(head(0, 1)), {"key count 1"});
+    GgufWriter tensor;
+    tensor.add_tensor_info("", {8}, kF32, 0);
+    Bytes bytes = tensor.bytes();
+    const size_t info_end = 24 + 32;
+    bytes.resize(info_end);
+    check_names(refusal(bytes), {"tensor \"\"", "the file has 56"});   // the count is believed, the data missed
+    bytes.resize(info_end - 1);
+    check_names(refusal(bytes), {"tensor count 1"});
 }
 
 TEST_CASE("a file with changed bytes is refused or stays within its bounds") {

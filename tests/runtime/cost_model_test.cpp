@@ -262,6 +262,36 @@ TEST_CASE("where rows are data a shape costs no more a row than a smaller one, w
     CHECK(cost.snapshot().pace > 1.05 * before);
 }
 
+TEST_CASE("where rows are data the nearer measured shape answers for a step, and only one that was measured often moves the pace") {
+    CostRoofline roofline;
+    roofline.weight_bytes = 1e8;
+    roofline.operations_per_row = 2e8;
+    roofline.bytes_per_second = 4e10;
+    roofline.operations_per_second = 6e11;
+    const auto features = [](int32_t rows) {
+        StepFeatures f;
+        f.rows = f.decode_rows = f.padded_rows = rows;
+        return f;
+    };
+    // How far a step of so many rows, a fifth longer than predicted, moves the pace of a model that knows one shape.
+    const auto moved = [&](int32_t known, int32_t rows) {
+        CostModel cost({8, 16, 32}, true, roofline);
+        for (int i = 0; i < 3; ++i) cost.observe(features(known), 500'000ULL * static_cast<uint64_t>(known));
+        const double before = cost.snapshot().pace;
+        cost.observe(features(rows), cost.predict_ns(features(rows)) * 6 / 5);
+        return cost.snapshot().pace / before;
+    };
+    CHECK(moved(8, 3) > 1.05);     // there is none below the smallest
+    CHECK(moved(8, 11) > 1.05);
+    CHECK(moved(8, 12) == 1.0);    // as near: the larger answers, and is new
+    CHECK(moved(8, 13) == 1.0);
+    CHECK(moved(16, 11) > 1.05);   // the nearer one was never seen
+    CHECK(moved(16, 13) > 1.05);
+    CHECK(moved(16, 23) > 1.05);
+    CHECK(moved(16, 24) == 1.0);
+    CHECK(moved(32, 23) > 1.05);
+}
+
 TEST_CASE("where rows are data a document is predicted to its end, though its loads grow together and its slices shrink", "[cost_model]") {
     CostRoofline roofline;
     roofline.weight_bytes = 8e7;
