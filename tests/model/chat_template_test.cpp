@@ -119,7 +119,8 @@ TEST_CASE("comparisons, batches and formats are Jinja's at their edges") {
 }
 
 TEST_CASE("a name with dots goes from part to part, as Jinja's does") {
-    const ChatInput input = input_of(R"([{"f": {"name": "a", "n": [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}}, {"f": {"name": "b"}}, {"g": 1}])");
+    const ChatInput input =
+        input_of(R"([{"f": {"name": "a", "n": [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}}, {"f": {"name": "b"}}, {"g": 1}])");
     const std::pair<const char*, const char*> cases[] = {   // what Jinja2 prints
         {"{{ messages[:2]|map(attribute='f.name')|join(' ') }}", "[a] [b]"},
         {"{{ messages|map(attribute='f.name', default={'name': 'none'})|join(' ') }}", "[a] [b] none"},
