@@ -18,8 +18,8 @@ namespace {
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMaxChoices = 128;
 
-BodyError body_error(errc code, std::string message, std::string param = {}) {
-    BodyError out;
+Failure body_error(errc code, std::string message, std::string param = {}) {
+    Failure out;
     out.code = code;
     out.message = std::move(message);
     out.param = std::move(param);
@@ -163,8 +163,8 @@ std::vector<Request> read_prompts(FieldReader& fields) {
 
 }  // namespace
 
-BodyError check_model(const std::optional<std::string>& found, std::string_view model_name) {
-    if (!found || *found == model_name) return BodyError();
+Failure check_model(const std::optional<std::string>& found, std::string_view model_name) {
+    if (!found || *found == model_name) return Failure();
     const std::string name = valid_utf8(std::string_view(*found).substr(0, 80));
     return body_error(errc::not_found, "the model `" + name + "` is not here; loaded: `" + std::string(model_name) + "`",
                       "model");
@@ -233,7 +233,7 @@ OpenAiRequest parse_completion_body(std::string_view body, std::string_view mode
     return out;
 }
 
-BodyError apply_slo_headers(const HttpRequest& http, Request& request) {
+Failure apply_slo_headers(const HttpRequest& http, Request& request) {
     const std::pair<const char*, std::optional<double>*> headers[] = {{"x-slo-ttft-ms", &request.ttft_ms},
                                                                       {"x-slo-tpot-ms", &request.itl_ms}};
     for (const auto& [name, target] : headers) {
@@ -250,7 +250,7 @@ BodyError apply_slo_headers(const HttpRequest& http, Request& request) {
         *target = value;
         if (target == &request.itl_ms) request.envelope = true;
     }
-    return BodyError();
+    return Failure();
 }
 
 }  // namespace takt::server

@@ -2,7 +2,6 @@
 // that this version has not, is an error that names it.
 #pragma once
 
-#include <takt/error.h>
 #include <takt/request.h>
 
 #include <cstddef>
@@ -11,17 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "server/failure.h"
 #include "server/http_message.h"
 
 namespace takt::server {
-
-/// An error of a body: `code` says which status.
-struct BodyError {
-    errc code = errc::ok;
-    std::string message;
-    std::string param;
-    explicit operator bool() const { return code != errc::ok; }
-};
 
 struct OpenAiRequest {
     std::vector<Request> requests;      ///< prompt by prompt, each `num_choices` times
@@ -29,7 +21,7 @@ struct OpenAiRequest {
     bool stream = false;
     bool include_usage = false;
     bool logprobs = false;
-    BodyError error;
+    Failure error;
 };
 
 /// `model_name`: the loaded one; another `model` is not found.
@@ -37,9 +29,9 @@ OpenAiRequest parse_chat_body(std::string_view body, std::string_view model_name
 OpenAiRequest parse_completion_body(std::string_view body, std::string_view model_name);
 
 /// x-slo-ttft-ms and x-slo-tpot-ms, where the body did not say.
-BodyError apply_slo_headers(const HttpRequest& http, Request& request);
+Failure apply_slo_headers(const HttpRequest& http, Request& request);
 
 /// The error of a `model` that is not `model_name`; ok if it is or none was named.
-BodyError check_model(const std::optional<std::string>& found, std::string_view model_name);
+Failure check_model(const std::optional<std::string>& found, std::string_view model_name);
 
 }  // namespace takt::server

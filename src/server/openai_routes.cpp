@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "server/clock.h"
-#include "server/event_stream.h"
 #include "server/generation.h"
 #include "server/json_text.h"
 #include "server/openai_answer.h"
@@ -13,25 +12,6 @@
 namespace takt::server {
 
 namespace {
-
-// Parsing this much takes a millisecond; longer bodies are parsed on the worker.
-constexpr std::size_t kInlineBytes = 64 * 1024;
-
-Failure as_failure(const BodyError& error) {
-    Failure out;
-    out.code = error.code;
-    out.message = error.message;
-    return out;
-}
-
-asio::awaitable<OpenAiRequest> parse_body(ServerState& state, const HttpRequest& http, bool chat) {
-    const std::function<OpenAiRequest()> work = [&state, &http, chat] {
-        return chat ? parse_chat_body(http.body, state.model_name) : parse_completion_body(http.body, state.model_name);
-    };
-    if (http.body.size() <= kInlineBytes) co_return work();
-    OpenAiRequest parsed = co_await on_worker<OpenAiRequest>(state, work);
-    co_return parsed;
-}
 
 std::vector<AnswerChoice> finished_choices(const Generation& generation) {
     std::vector<AnswerChoice> out;
@@ -66,7 +46,6 @@ asio::awaitable<void> send_events(Generation& generation, EventStream& events, c
         const ErrorInfo info = error_info(failure.code);
         std::string data = stream_error(info.code, failure.message, info.http_status);
         co_await events.send(std::move(data), std::string());
-        events.finish();
         co_return;
     }
     for (const auto& choice : generation.choices()) {
@@ -78,11 +57,11 @@ asio::awaitable<void> send_events(Generation& generation, EventStream& events, c
         co_await events.send(std::move(data), std::string());
     }
     co_await events.send(std::string("[DONE]"), std::string());
-    events.finish();
 }
 
-asio::awaitable<void> answer_stream(ServerState& state, Generation& generation, Exchange& exchange,
-                                    const AnswerHead& head, const OpenAiRequest& parsed) {
+}  // namespace
+
+asio::awaitable<void> answer_stream(ServerState& state, Generation& generation, Exchange& exchange, const SendEvents& send) {
     EventStream events(exchange, state.config.server.ping_seconds);
     const bool open = co_await events.open(HttpHeaders());
     if (!open) {
@@ -92,16 +71,15 @@ asio::awaitable<void> answer_stream(ServerState& state, Generation& generation, 
     }
     TaskGroup writer(exchange.executor(), TaskGroup::Sink());
     writer.spawn(events.run());
-    co_await send_events(generation, events, head, parsed);
+    co_await send(events);
+    events.finish();
     co_await writer.empty();
 }
 
-}  // namespace
-
-HttpReply failure_reply(const Failure& failure, std::string_view param) {
+HttpReply failure_reply(const Failure& failure) {
     const ErrorInfo info = error_info(failure.code);
     const int status = info.http_status >= 400 ? info.http_status : 500;
-    HttpReply reply = error_reply(status, info.code, failure.message, param);
+    HttpReply reply = error_reply(status, info.code, failure.message, failure.param);
     if (status != 429 && status != 503) return reply;
     if (failure.retry_after_ms > 0) {
         const auto milliseconds = static_cast<std::int64_t>(std::ceil(failure.retry_after_ms));
@@ -117,14 +95,17 @@ HttpReply failure_reply(const Failure& failure, std::string_view param) {
 }
 
 asio::awaitable<void> serve_completions(ServerState& state, HttpRequest http, Exchange& exchange, bool chat) {
-    OpenAiRequest parsed = co_await parse_body(state, http, chat);
+    const std::function<OpenAiRequest()> parse = [&state, &http, chat] {
+        return chat ? parse_chat_body(http.body, state.model_name) : parse_completion_body(http.body, state.model_name);
+    };
+    OpenAiRequest parsed = co_await on_worker_if_long<OpenAiRequest>(state, http.body.size(), parse);
     for (Request& request : parsed.requests) {
         request.label = http.request_id;
         if (!parsed.error) parsed.error = apply_slo_headers(http, request);
     }
     if (parsed.error) {
         state.count_refusal(parsed.error.code);
-        HttpReply reply = failure_reply(as_failure(parsed.error), parsed.error.param);
+        HttpReply reply = failure_reply(parsed.error);
         co_await exchange.reply(std::move(reply));
         co_return;
     }
@@ -145,7 +126,8 @@ asio::awaitable<void> serve_completions(ServerState& state, HttpRequest http, Ex
     head.model = state.model_name;
     head.created = unix_seconds();
     if (parsed.stream) {
-        co_await answer_stream(state, generation, exchange, head, parsed);
+        const SendEvents send = [&](EventStream& events) { return send_events(generation, events, head, parsed); };
+        co_await answer_stream(state, generation, exchange, send);
     } else {
         co_await generation.run(Generation::Sink(), true);
         const Failure late = generation.failure();

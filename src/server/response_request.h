@@ -26,7 +26,7 @@ struct ResponseRequest {
     bool generate = true;
     bool logprobs = false;
     boost::json::object echo;                 ///< fields that the response object repeats
-    BodyError error;
+    Failure error;
 };
 
 /// `frame`: the object is a response.create event (its `type` is known, `stream_id` allowed).

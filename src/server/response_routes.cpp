@@ -2,7 +2,6 @@
 #include <boost/json/parse.hpp>
 
 #include "server/clock.h"
-#include "server/event_stream.h"
 #include "server/field_reader.h"
 #include "server/generation.h"
 #include "server/openai_routes.h"
@@ -13,8 +12,6 @@ namespace takt::server {
 
 namespace {
 
-constexpr std::size_t kInlineBytes = 64 * 1024;
-
 ResponseRequest parse_text(const std::string& body, const std::string& model_name) {
     const ParsedJson parsed = parse_json(body);
     ResponseRequest out;
@@ -22,13 +19,6 @@ ResponseRequest parse_text(const std::string& body, const std::string& model_nam
     out.error.code = errc::bad_request;
     out.error.message = parsed.problem.empty() ? "the body must be one JSON object" : parsed.problem;
     return out;
-}
-
-asio::awaitable<ResponseRequest> parse_body(ServerState& state, const HttpRequest& http) {
-    const std::function<ResponseRequest()> work = [&state, &http] { return parse_text(http.body, state.model_name); };
-    if (http.body.size() <= kInlineBytes) co_return work();
-    ResponseRequest parsed = co_await on_worker<ResponseRequest>(state, work);
-    co_return parsed;
 }
 
 asio::awaitable<void> send_all(EventStream& events, std::vector<ResponseEvent> all) {
@@ -55,22 +45,6 @@ asio::awaitable<void> send_events(Generation& generation, EventStream& events, R
         last = sequence.end(generation.choices().front()->result, unix_seconds());
     }
     co_await send_all(events, std::move(last));
-    events.finish();
-}
-
-asio::awaitable<void> answer_stream(ServerState& state, Generation& generation, Exchange& exchange,
-                                    ResponseEvents& sequence) {
-    EventStream events(exchange, state.config.server.ping_seconds);
-    const bool open = co_await events.open(HttpHeaders());
-    if (!open) {
-        generation.cancel();
-        co_await generation.run(Generation::Sink(), false);
-        co_return;
-    }
-    TaskGroup writer(exchange.executor(), TaskGroup::Sink());
-    writer.spawn(events.run());
-    co_await send_events(generation, events, sequence);
-    co_await writer.empty();
 }
 
 asio::awaitable<bool> taken() { co_return true; }
@@ -91,27 +65,20 @@ asio::awaitable<void> answer_whole(Generation& generation, Exchange& exchange, R
     co_await exchange.reply(std::move(reply));
 }
 
-Failure body_failure(const ResponseRequest& parsed) {
-    Failure out;
-    out.code = parsed.error.code;
-    out.message = parsed.error.message;
-    // Nothing is stored between HTTP requests.
-    if (!out && parsed.previous_id) {
-        out.code = errc::not_found;
-        out.message = "previous_response_id: responses are kept on a WebSocket connection only, for its life";
-    }
-    return out;
-}
-
 }  // namespace
 
 asio::awaitable<void> serve_responses(ServerState& state, HttpRequest http, Exchange& exchange) {
-    ResponseRequest parsed = co_await parse_body(state, http);
+    const std::function<ResponseRequest()> parse = [&state, &http] { return parse_text(http.body, state.model_name); };
+    ResponseRequest parsed = co_await on_worker_if_long<ResponseRequest>(state, http.body.size(), parse);
     if (!parsed.error) parsed.error = apply_slo_headers(http, parsed.request);
-    const Failure wrong = body_failure(parsed);
-    if (wrong) {
-        state.count_refusal(wrong.code);
-        HttpReply reply = failure_reply(wrong, parsed.error ? parsed.error.param : "previous_response_id");
+    if (!parsed.error && parsed.previous_id) {   // nothing is stored between HTTP requests
+        parsed.error.code = errc::not_found;
+        parsed.error.param = "previous_response_id";
+        parsed.error.message = "previous_response_id: responses are kept on a WebSocket connection only, for its life";
+    }
+    if (parsed.error) {
+        state.count_refusal(parsed.error.code);
+        HttpReply reply = failure_reply(parsed.error);
         co_await exchange.reply(std::move(reply));
         co_return;
     }
@@ -137,7 +104,8 @@ asio::awaitable<void> serve_responses(ServerState& state, HttpRequest http, Exch
     head.logprobs = parsed.logprobs;
     ResponseEvents sequence(std::move(head));
     if (parsed.stream) {
-        co_await answer_stream(state, generation, exchange, sequence);
+        const SendEvents send = [&](EventStream& events) { return send_events(generation, events, sequence); };
+        co_await answer_stream(state, generation, exchange, send);
     } else {
         co_await answer_whole(generation, exchange, sequence);
     }

@@ -10,7 +10,6 @@ namespace takt::server {
 namespace json = boost::json;
 
 namespace {
-constexpr std::size_t kInlineBytes = 64 * 1024;   // parsing this takes less than a millisecond
 constexpr std::size_t kMaxEnding = 256;           // ended responses of a socket that may wait for it
 }  // namespace
 
@@ -65,29 +64,23 @@ asio::awaitable<void> ResponsesSession::read_loop() {
     }
 }
 
-asio::awaitable<void> ResponsesSession::refuse(Failure failure, std::string param, const std::string* stream_id) {
+asio::awaitable<void> ResponsesSession::refuse(Failure failure, const std::string* stream_id) {
     state_.count_refusal(failure.code);
     const ErrorInfo info = error_info(failure.code);
-    std::string frame = response_error_frame(info.http_status, info.code, failure.message, param, stream_id);
+    std::string frame = response_error_frame(info.http_status, info.code, failure.message, failure.param, stream_id);
     co_await outbox_.send(reader_slot_, std::move(frame));
 }
 
 asio::awaitable<void> ResponsesSession::handle(std::string text) {
-    ResponseRequest request;
-    if (text.size() <= kInlineBytes) {
-        request = parse_response_frame(text, state_.model_name);
-    } else {
-        const std::function<ResponseRequest()> work = [this, &text] { return parse_response_frame(text, state_.model_name); };
-        request = co_await on_worker<ResponseRequest>(state_, work);
-    }
+    const std::function<ResponseRequest()> parse = [this, &text] { return parse_response_frame(text, state_.model_name); };
+    ResponseRequest request = co_await on_worker_if_long<ResponseRequest>(state_, text.size(), parse);
     co_await create(std::move(request));
 }
 
 Failure ResponsesSession::cannot_start(const ResponseRequest& request) const {
     Failure out;
     if (request.error) {
-        out.code = request.error.code;
-        out.message = request.error.message;
+        out = request.error;
     } else if (winding_down_) {
         out.code = errc::draining;
         out.message = "the server is shutting down";
@@ -103,7 +96,6 @@ asio::awaitable<void> ResponsesSession::create(ResponseRequest request) {
     const std::string stream_id = request.stream_id;
     const std::string* lane_name = request.has_stream_id ? &stream_id : nullptr;
     Failure failure = cannot_start(request);
-    std::string param = request.error.param;
     json::array turns;
     if (!failure && request.previous_id) {
         std::optional<json::array> found = conversations_.find(*request.previous_id);
@@ -112,11 +104,11 @@ asio::awaitable<void> ResponsesSession::create(ResponseRequest request) {
         } else {
             failure.code = errc::not_found;
             failure.message = "previous_response_id: no such response on this connection";
-            param = "previous_response_id";
+            failure.param = "previous_response_id";
         }
     }
     if (failure) {
-        co_await refuse(std::move(failure), std::move(param), lane_name);
+        co_await refuse(std::move(failure), lane_name);
         co_return;
     }
     prepend_turns(request, turns);

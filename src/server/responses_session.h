@@ -33,7 +33,7 @@ private:
     asio::awaitable<void> respond(std::shared_ptr<Lane> lane, ResponseRequest request);
     asio::awaitable<void> respond_empty(Lane& lane, ResponseRequest& request, ResponseEvents& sequence);
     asio::awaitable<void> send_all(Lane& lane, std::vector<ResponseEvent> events);
-    asio::awaitable<void> refuse(Failure failure, std::string param, const std::string* stream_id);
+    asio::awaitable<void> refuse(Failure failure, const std::string* stream_id);
     asio::awaitable<void> close_when_idle();
     [[nodiscard]] Failure cannot_start(const ResponseRequest& request) const;
 

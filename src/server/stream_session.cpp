@@ -87,14 +87,8 @@ asio::awaitable<void> StreamSession::refuse(FrameError error) {
 }
 
 asio::awaitable<void> StreamSession::handle(std::string text) {
-    constexpr std::size_t kInlineBytes = 64 * 1024;  // parsing this takes less than a millisecond
-    ClientFrame frame;
-    if (text.size() <= kInlineBytes) {
-        frame = parse_client_frame(text);
-    } else {
-        const std::function<ClientFrame()> work = [&text] { return parse_client_frame(text); };
-        frame = co_await on_worker<ClientFrame>(state_, work);
-    }
+    const std::function<ClientFrame()> parse = [&text] { return parse_client_frame(text); };
+    ClientFrame frame = co_await on_worker_if_long<ClientFrame>(state_, text.size(), parse);
     if (auto* error = std::get_if<FrameError>(&frame)) {
         co_await refuse(std::move(*error));
     } else if (auto* request = std::get_if<GenerateFrame>(&frame)) {

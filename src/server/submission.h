@@ -9,17 +9,10 @@
 #include <memory>
 #include <string>
 
+#include "server/failure.h"
 #include "server/server_state.h"
 
 namespace takt::server {
-
-/// What went wrong, ready for any door.
-struct Failure {
-    errc code = errc::ok;
-    std::string message;
-    double retry_after_ms = 0;
-    explicit operator bool() const { return code != errc::ok; }
-};
 
 /// Maps an error_code of takt or of the system.
 Failure to_failure(const boost::system::error_code& ec, const std::string& detail = {}, double retry_after_ms = 0);

@@ -43,9 +43,9 @@ std::optional<HttpReply> refused(FieldReader& fields, const std::string& model_n
     const std::optional<std::string> model = fields.string("model");
     fields.refuse_unknown();
     if (!fields.ok()) return bad(fields.problem(), fields.param());
-    const BodyError wrong = check_model(model, model_name);
+    const Failure wrong = check_model(model, model_name);
     if (!wrong) return std::nullopt;
-    return error_reply(error_info(wrong.code).http_status, error_info(wrong.code).code, wrong.message, wrong.param);
+    return failure_reply(wrong);
 }
 
 HttpReply tokenize(const Engine& engine, const std::string& model_name, const std::string& body) {
