@@ -24,7 +24,6 @@ enum class errc {
     device_lost,
     internal,
     cancelled,        ///< never on the wire as an error: a cancelled request ends with reason "cancelled"
-    not_available,    ///< known to the contract, not in this version; wire code "bad_request"
 };
 
 const boost::system::error_category& takt_category() noexcept;

@@ -51,12 +51,8 @@ void add_counts(Builder& b, const EngineMetrics& m) {
     b.one("takt_requests_accepted_total", "Requests accepted", Type::counter, count(m.accepted));
     b.one("takt_preemptions_total", "Requests that lost their KV blocks", Type::counter, count(m.preemptions));
     SeriesSnapshot& refused = b.series("takt_requests_refused_total", "Requests refused", Type::counter);
-    for (int code = 1; code < 16; ++code) {
-        // not_available has the wire code of bad_request: the two are one sample.
-        if (code == static_cast<int>(errc::cancelled) || code == static_cast<int>(errc::not_available)) continue;
-        const bool is_bad = code == static_cast<int>(errc::bad_request);
-        const double value = count(m.refused[code]) + (is_bad ? count(m.refused[static_cast<int>(errc::not_available)]) : 0);
-        refused.values.push_back({{{"code", std::string(error_info(static_cast<errc>(code)).code)}}, value});
+    for (int code = 1; code < static_cast<int>(errc::cancelled); ++code) {
+        refused.values.push_back({{{"code", std::string(error_info(static_cast<errc>(code)).code)}}, count(m.refused[code])});
     }
     SeriesSnapshot& finished = b.series("takt_requests_finished_total", "Accepted requests ended", Type::counter);
     for (size_t i = 0; i < 4; ++i) finished.values.push_back({{{"reason", kReasons[i]}}, count(m.finished[i])});

@@ -26,7 +26,6 @@ constexpr Row kRows[] = {
     {errc::device_lost, {"device_lost", 503}, "the device is lost"},
     {errc::internal, {"internal", 500}, "internal error"},
     {errc::cancelled, {"internal", 500}, "cancelled"},
-    {errc::not_available, {"bad_request", 400}, "not available in this version"},
 };
 
 const Row& row_of(int value) noexcept {
