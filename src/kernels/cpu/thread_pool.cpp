@@ -68,7 +68,6 @@ Status ThreadPool::run(std::span<const Operation> operations, int32_t rows) {
     for (Member& m : members_) m.seen_delay_ns = m.run_delay_ns;
     job_.operations = operations;
     job_.num_threads = parallel && !reduced ? options_.num_threads : 1;
-    num_reduced_jobs_ += reduced ? 1 : 0;
     if (job_.num_threads > 1) published_.advance();
     execute(0);
     // All threads have made the same deals, but for one that failed in the midst of an operation.

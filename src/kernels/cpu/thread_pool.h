@@ -45,8 +45,6 @@ public:
     /// Runs the operations in order and returns the first failure; those after it are skipped. One caller at a time.
     /// `rows` is what its work grows with, if it has such a number: jobs of one number are compared with one another.
     Status run(std::span<const Operation> operations, int32_t rows = 0);
-    /// Jobs that ran on one thread because of the crowd; for tests and benches.
-    [[nodiscard]] uint64_t num_reduced_jobs() const { return num_reduced_jobs_; }
 
 private:
     friend class TaskContext;
@@ -91,7 +89,6 @@ private:
     Scratch shared_;
     std::vector<Member> members_;
     Crowding crowding_;
-    uint64_t num_reduced_jobs_ = 0;
     std::vector<std::thread> threads_;       // last: they use all of the above
 };
 

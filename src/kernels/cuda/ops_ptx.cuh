@@ -105,16 +105,6 @@ __device__ __forceinline__ void tensor_load_3d(void* dst, const void* map, uint6
         : "memory");
 #endif
 }
-__device__ __forceinline__ void tensor_load_2d(void* dst, const void* map, uint64_t* bar, int c0, int c1,
-                                               uint64_t policy) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-        " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(dst)),
-        "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "l"(policy)
-        : "memory");
-#endif
-}
 
 /// The same to the same places of both blocks of a pair: each block's barrier counts the bytes that arrive there.
 __device__ __forceinline__ void tensor_load_3d_to_pair(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2,
@@ -313,11 +303,6 @@ __device__ __forceinline__ float power_of_two(float x) {
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
-    return v;
-}
-__device__ __forceinline__ float warp_max(float v) {
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));
     return v;
 }
 
