@@ -4,8 +4,6 @@
 #include <boost/json/array.hpp>
 #include <chrono>
 #include <cstdlib>
-#include <exception>
-#include <iostream>
 #include <memory>
 #include <stdexcept>
 
@@ -147,11 +145,5 @@ int main(int argc, char** argv) {
     app.add_option("--case", options.cases, "decode, decode-DEPTH, prefill-TOKENS, batch-SEQUENCES; ten of them if not given");
     CLI11_PARSE(app, argc, argv);
     if (options.cases.empty()) options.cases = kAllCases;
-    try {
-        bench::write_result(options.output, run(options, argc, argv));
-    } catch (const std::exception& error) {
-        std::cerr << "error: " << error.what() << "\n";
-        return 1;
-    }
-    return 0;
+    return bench::write_result(options.output, [&] { return run(options, argc, argv); });
 }

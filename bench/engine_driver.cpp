@@ -236,14 +236,21 @@ boost::json::object result_head(int argc, char** argv) {
     return head;
 }
 
-void write_result(const std::string& path, const boost::json::object& result) {
-    if (path.empty()) {
-        std::cout << boost::json::serialize(result) << "\n";
-        return;
+int write_result(const std::string& path, const std::function<boost::json::object()>& measure) {
+    try {
+        const std::string text = boost::json::serialize(measure()) + "\n";
+        if (path.empty()) {
+            std::cout << text;
+            return 0;
+        }
+        std::ofstream file(path);
+        file << text << std::flush;
+        if (!file) throw std::runtime_error("cannot write " + path);
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << "\n";
+        return 1;
     }
-    std::ofstream file(path);
-    file << boost::json::serialize(result) << "\n";
-    if (!file) throw std::runtime_error("cannot write " + path);
+    return 0;
 }
 
 }  // namespace takt::bench

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/json/object.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,8 @@ private:
 
 /// Machine, versions, date and command line: the head of every result file.
 boost::json::object result_head(int argc, char** argv);
-/// Writes to `path`, or to standard output when it is empty.
-void write_result(const std::string& path, const boost::json::object& result);
+/// Writes what `measure` finds to `path`, or to standard output when it is empty. What a bench's main() returns: 1, and the reason on
+/// standard error, if that fails.
+int write_result(const std::string& path, const std::function<boost::json::object()>& measure);
 
 }  // namespace takt::bench

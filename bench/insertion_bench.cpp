@@ -6,9 +6,7 @@
 #include <barrier>
 #include <boost/json/array.hpp>
 #include <chrono>
-#include <exception>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -251,11 +249,5 @@ int main(int argc, char** argv) {
     app.add_option("--steps", options.steps, "file that the steps of each policy are appended to, as CSV");
     app.add_option("--output", options.output, "result file; standard output if not given");
     CLI11_PARSE(app, argc, argv);
-    try {
-        bench::write_result(options.output, run(options, argc, argv));
-    } catch (const std::exception& error) {
-        std::cerr << "error: " << error.what() << "\n";
-        return 1;
-    }
-    return 0;
+    return bench::write_result(options.output, [&] { return run(options, argc, argv); });
 }

@@ -3,8 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json/array.hpp>
-#include <exception>
-#include <iostream>
 #include <memory>
 #include <vector>
 
@@ -176,11 +174,5 @@ int main(int argc, char** argv) {
     app.add_flag("--first-steps", options.first_steps, "the first steps of a process instead");
     app.add_option("--output", options.output, "result file; standard output if not given");
     CLI11_PARSE(app, argc, argv);
-    try {
-        bench::write_result(options.output, run(options, argc, argv));
-    } catch (const std::exception& error) {
-        std::cerr << "error: " << error.what() << "\n";
-        return 1;
-    }
-    return 0;
+    return bench::write_result(options.output, [&] { return run(options, argc, argv); });
 }
