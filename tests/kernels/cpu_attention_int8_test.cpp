@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 
+#include "attention_job.h"
 #include "catch.h"
 #include "cpu_paths.h"
 #include "kernels/cpu/kernel_table.h"
@@ -19,17 +20,15 @@ namespace {
 using namespace takt;
 using namespace takt::cpu;
 using takt::test::machine_kernels;
+using takt::test::run_attention;
+using takt::test::run_attention_by_rows;
+using Shape = takt::test::AttentionShape;
 
 std::vector<float> normals(std::mt19937& random, size_t count) {
     std::vector<float> out(count);
     for (float& v : out) v = std::normal_distribution<float>()(random);
     return out;
 }
-
-struct Shape {
-    int dims, heads, block_tokens, context, rows, window;   // heads: queries of the one KV head
-    float soft_cap;
-};
 
 /// One head's quantised K and V, by position and as the cache holds them; what nobody wrote would poison a result.
 struct Cache {
@@ -62,23 +61,13 @@ struct Cache {
         return static_cast<double>(row(part, t)[d]) * static_cast<double>(scales[static_cast<size_t>(part * shape.context + t)]);
     }
     [[nodiscard]] AttentionJob job() const {
-        AttentionJob j;
+        AttentionJob j = takt::test::attention_job(shape);
         j.keys = bytes.data() + key_begin(kv, 0);
         j.values = bytes.data() + value_begin(kv, 0);
         j.block_stride = kv.head_stride();
         j.token_stride = kv.token_stride();
         j.type = DType::i8;
         j.table = table.data();
-        j.block_tokens = shape.block_tokens;
-        j.head_dim = shape.dims;
-        j.num_heads = shape.heads;
-        j.q_stride = j.out_stride = static_cast<size_t>(shape.heads * shape.dims);
-        j.num_rows = shape.rows;
-        j.first_position = shape.context - shape.rows;
-        j.kv_end = shape.context;
-        j.window = shape.window;
-        j.scale = 0.1F;
-        j.soft_cap = shape.soft_cap;
         return j;
     }
 
@@ -90,17 +79,7 @@ struct Cache {
     std::vector<uint8_t> bytes;
 };
 
-/// Outputs of a job on one path; not written is not a number.
-std::vector<float> run(const KernelTable& k, AttentionJob j, const std::vector<float>& q) {
-    std::vector<float> scratch(attention_scratch_floats(j.num_rows * j.num_heads, j.head_dim)), out(q.size(), std::nanf(""));
-    j.scratch = scratch.data();
-    j.q = q.data();
-    j.out = out.data();
-    k.attention(j);
-    return out;
-}
-
-/// The same, each row by chunks of its context that are folded afterwards.
+/// Outputs of a job, each row by chunks of its context that are folded afterwards.
 std::vector<float> run_cut(const KernelTable& k, const AttentionJob& whole, const std::vector<float>& q) {
     std::vector<float> out(q.size(), std::nanf(""));
     const size_t stride = static_cast<size_t>(whole.head_dim) + 16;
@@ -224,7 +203,7 @@ TEST_CASE("int8 attention: float64 over the same integers and scales, for every 
         const std::vector<double> expected = reference(cache, q);
         for (const KernelTable* k : machine_kernels()) {
             INFO(k->name);
-            const std::vector<float> out = run(*k, cache.job(), q);
+            const std::vector<float> out = run_attention(*k, cache.job(), q);
             double worst = 0;
             for (size_t i = 0; i < out.size(); ++i) {
                 const double off = std::abs(static_cast<double>(out[i]) - expected[i]);
@@ -241,21 +220,10 @@ TEST_CASE("int8 attention of a row has the same bits alone, among other rows and
         CAPTURE(s.dims, s.heads, s.block_tokens, s.context, s.rows, s.window);
         const Cache cache(s, random);
         const std::vector<float> q = normals(random, static_cast<size_t>(s.rows * s.heads * s.dims));
-        const auto width = static_cast<size_t>(s.heads * s.dims);
         for (const KernelTable* k : machine_kernels()) {
             INFO(k->name);
-            const std::vector<float> together = run(*k, cache.job(), q);
-            std::vector<float> alone;
-            for (int r = 0; r < s.rows; ++r) {
-                AttentionJob one = cache.job();
-                one.num_rows = 1;
-                one.first_position += r;
-                one.kv_end = one.first_position + 1;
-                const auto begin = q.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(r) * width);
-                const std::vector<float> out = run(*k, one, {begin, begin + static_cast<std::ptrdiff_t>(width)});
-                alone.insert(alone.end(), out.begin(), out.end());
-            }
-            CHECK(same_bits(alone, together));
+            const std::vector<float> together = run_attention(*k, cache.job(), q);
+            CHECK(same_bits(run_attention_by_rows(*k, cache.job(), q), together));
             CHECK(same_bits(run_cut(*k, cache.job(), q), together));
         }
     }
@@ -268,7 +236,7 @@ TEST_CASE("int8 attention: the bits do not depend on the size of the blocks") {
         for (const int block_tokens : {8, 16, 32, 64}) {
             std::mt19937 random(23);
             const Cache cache({96, 3, block_tokens, 203, 6, 0, 0.0F}, random);
-            const std::vector<float> out = run(*k, cache.job(), normals(random, 6 * 3 * 96));
+            const std::vector<float> out = run_attention(*k, cache.job(), normals(random, 6 * 3 * 96));
             if (first.empty()) first = out;
             CHECK(same_bits(out, first));
         }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "attention_job.h"
 #include "catch.h"
 #include "cpu_paths.h"
 #include "kernels/cpu/convert.h"
@@ -152,25 +153,21 @@ TEST_CASE("attention: the bits do not depend on the size of the blocks, nor on w
 }
 
 TEST_CASE("attention of a row has the same bits alone and among other rows, for every shape") {
-    struct Shape {
-        int dims, heads, block_tokens, context, rows, window;
-        DType type;
-        float soft_cap;
-    };
-    const Shape shapes[] = {{64, 3, 16, 300, 16, 0, DType::f16, 0.0f},  {64, 1, 8, 65, 7, 0, DType::f16, 0.0f},
-                            {80, 5, 64, 129, 16, 40, DType::f32, 0.0f}, {16, 4, 32, 64, 3, 0, DType::bf16, 30.0f},
-                            {256, 2, 16, 600, 9, 100, DType::f16, 0.0f}, {128, 8, 16, 17, 16, 0, DType::f16, 0.0f}};
+    const std::pair<DType, takt::test::AttentionShape> shapes[] = {
+        {DType::f16, {64, 3, 16, 300, 16, 0, 0.0f}},  {DType::f16, {64, 1, 8, 65, 7, 0, 0.0f}},
+        {DType::f32, {80, 5, 64, 129, 16, 40, 0.0f}}, {DType::bf16, {16, 4, 32, 64, 3, 0, 30.0f}},
+        {DType::f16, {256, 2, 16, 600, 9, 100, 0.0f}}, {DType::f16, {128, 8, 16, 17, 16, 0, 0.0f}}};
     std::mt19937 random(9);
-    for (const Shape& s : shapes) {
+    for (const auto& [type, s] : shapes) {
         CAPTURE(s.dims, s.heads, s.block_tokens, s.context, s.rows, s.window);
-        const size_t bytes = dtype_bytes(s.type, 1);
+        const size_t bytes = dtype_bytes(type, 1);
         const int blocks = (s.context + s.block_tokens - 1) / s.block_tokens + 1;
         const auto block_values = static_cast<size_t>(2 * s.block_tokens * s.dims);
         std::vector<uint8_t> cache(static_cast<size_t>(blocks) * block_values * bytes);
         for (size_t i = 0; i < cache.size() / bytes; ++i) {
             const float v = std::normal_distribution<float>()(random);
-            const uint16_t half = s.type == DType::f16 ? f32_to_f16(v) : f32_to_bf16(v);
-            std::memcpy(cache.data() + i * bytes, s.type == DType::f32 ? static_cast<const void*>(&v) : &half, bytes);
+            const uint16_t half = type == DType::f16 ? f32_to_f16(v) : f32_to_bf16(v);
+            std::memcpy(cache.data() + i * bytes, type == DType::f32 ? static_cast<const void*>(&v) : &half, bytes);
         }
         std::vector<int32_t> table;
         for (int i = 0; i < blocks; ++i) table.push_back(blocks - 1 - i);
@@ -178,38 +175,14 @@ TEST_CASE("attention of a row has the same bits alone and among other rows, for 
         for (float& v : q) v = std::normal_distribution<float>()(random);
         for (const KernelTable* k : machine_kernels()) {
             INFO(k->name);
-            AttentionJob j;
+            AttentionJob j = takt::test::attention_job(s);
             j.keys = cache.data();
             j.values = cache.data() + block_values / 2 * bytes;
             j.block_stride = block_values * bytes;
             j.token_stride = static_cast<size_t>(s.dims) * bytes;
-            j.type = s.type;
+            j.type = type;
             j.table = table.data();
-            j.block_tokens = s.block_tokens;
-            j.head_dim = s.dims;
-            j.num_heads = s.heads;
-            j.q = q.data();
-            j.q_stride = j.out_stride = static_cast<size_t>(s.heads * s.dims);
-            j.num_rows = s.rows;
-            j.first_position = s.context - s.rows;
-            j.kv_end = s.context;
-            j.window = s.window;
-            j.scale = 0.1f;
-            j.soft_cap = s.soft_cap;
-            std::vector<float> scratch(attention_scratch_floats(s.rows * s.heads, s.dims));
-            std::vector<float> together(q.size(), std::nanf("")), alone(together);
-            j.scratch = scratch.data();
-            j.out = together.data();
-            k->attention(j);
-            for (int r = 0; r < s.rows; ++r) {
-                AttentionJob one = j;
-                one.num_rows = 1;
-                one.q = q.data() + static_cast<size_t>(r) * j.q_stride;
-                one.out = alone.data() + static_cast<size_t>(r) * j.q_stride;
-                one.first_position = j.first_position + r;
-                one.kv_end = one.first_position + 1;
-                k->attention(one);
-            }
+            const std::vector<float> together = takt::test::run_attention(*k, j, q), alone = takt::test::run_attention_by_rows(*k, j, q);
             CHECK(std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float)) == 0);
         }
     }
