@@ -93,7 +93,8 @@ Status ForwardRunner::allocate() {
     for (int32_t layer = 0; layer < b.kv.num_layers; ++layer) {
         void* data = nullptr;
         if (Status s = take(b.kv.layer_bytes(), false, &data); !s) return s;
-        // The dummy block is read by padded rows: it must hold finite numbers.
+        // Padded rows read the dummy block: it must hold finite numbers. The CPU device, which orders a layer in its own way and
+        // computes no padded rows, never reads it.
         if (Status s = stream_->fill(data, 0, b.kv.block_stride()); !s) return s;
         b.kv_layers.push_back(data);
     }

@@ -16,6 +16,8 @@
 #include <takt/takt.h>
 
 #include "catch.h"
+#include "model/synthetic_gguf.h"
+#include "model/temporary_folder.h"
 
 namespace {
 
@@ -132,6 +134,49 @@ TEST_CASE("many threads submit, read, cancel and leave while others look on") {
     CHECK(tally.wrong == 0);
     CHECK(tally.waits == 3 * 20);
     CHECK(tally.completions == tally.waits);
+}
+
+// The compute threads of a real device beside those of its users; int8 K and V have scales that others write behind the elements.
+TEST_CASE("many threads read the same tokens from the CPU device with int8 K and V as one alone, while others leave") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.write("model.gguf", test::synthetic_gguf(test::SyntheticModel(test::SyntheticShape())));
+    Context context;
+    const Config config = load_config("", {"device.kind=cpu", "device.threads=2", "model.path=" + path, "kv.dtype=int8",
+                                           "model.max_context=128", "scheduler.max_running=4"});
+    Engine engine = Engine::async_load(context.io.get_executor(), config, asio::use_future).get();
+    const auto submit = [&engine](int user) {
+        Request request = request_of(40);
+        request.prompt = {};
+        request.tokens = std::vector<int32_t>(static_cast<size_t>(10 + 9 * user), 3 + user);
+        request.sampling.temperature = 0;
+        return engine.async_submit(std::move(request), asio::use_future).get();
+    };
+    const auto tokens_of = [](Reply reply) {
+        std::vector<int32_t> tokens;
+        while (const auto chunk = reply.async_next(asio::use_future).get()) {
+            tokens.insert(tokens.end(), chunk->tokens.begin(), chunk->tokens.end());
+        }
+        return tokens;
+    };
+    std::vector<std::vector<int32_t>> alone;
+    for (int user = 0; user < 3; ++user) alone.push_back(tokens_of(submit(user)));
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> users;
+    for (int user = 0; user < 3; ++user) {
+        users.emplace_back([&, user] {
+            for (int i = 0; i < 8; ++i) {
+                if (i % 4 == 3) {
+                    Reply left = submit(user);
+                    left.async_next(asio::use_future).get();   // then nobody reads on
+                } else if (tokens_of(submit(user)) != alone[static_cast<size_t>(user)]) {
+                    ++wrong;
+                }
+            }
+        });
+    }
+    for (std::thread& user : users) user.join();
+    CHECK(alone.front().size() == 40);
+    CHECK(wrong == 0);
 }
 
 TEST_CASE("an engine that is destroyed under the readers of other threads ends each of their streams once") {
