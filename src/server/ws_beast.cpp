@@ -1,6 +1,7 @@
 // WebSocket over Beast: the one file of the server that compiles beast/websocket. Server thread.
 #include "server/ws_beast.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -16,9 +17,9 @@ namespace websocket = beast::websocket;
 
 constexpr auto kHandshakeTimeout = std::chrono::seconds(10);
 
-// Room made for one read. Beast alone would make, and fill with zeros, room for all that a frame's head claims, at every read anew: of a
-// frame that comes a byte at a time each byte would cost as much as the whole.
-constexpr std::size_t kReadBytes = 16 * 1024;
+// Bytes that are made ready for one read: filled with zeros, that is. Beast alone would make ready all that a frame's head claims, at every
+// read anew: of a frame that comes a byte at a time each byte would cost as much as the whole.
+constexpr std::size_t kLeastRead = 2 * 1024, kMostRead = 64 * 1024;
 
 class Socket final : public BeastWsSocket {
 public:
@@ -35,7 +36,10 @@ public:
         std::string data;
         auto buffer = asio::dynamic_buffer(data);
         do {
-            auto result = co_await ws_.async_read_some(buffer, kReadBytes, asio::as_tuple(asio::use_awaitable));
+            // Room for the whole frame, which takes no memory before something comes; of that so much is made ready for one read.
+            data.reserve(data.size() + ws_.read_size_hint(kLeastRead));
+            const std::size_t ready = std::clamp(data.size(), kLeastRead, kMostRead);
+            auto result = co_await ws_.async_read_some(buffer, ready, asio::as_tuple(asio::use_awaitable));
             if (std::get<0>(result)) co_return message;
         } while (!ws_.is_message_done());
         message.kind = ws_.got_text() ? WsMessage::Kind::text : WsMessage::Kind::binary;
