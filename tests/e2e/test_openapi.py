@@ -14,6 +14,8 @@ pytestmark = pytest.mark.long
 def test_every_answer_is_one_that_the_file_allows(tmp_path):
     server = Server("--set", "device.kind=sim", "--set", "sim.scale=0", "--set", "model.max_context=256",
                     "--set", "scheduler.max_waiting=4096")
+    # A deadline of a microsecond, which the file allows, may pass: 504 is an answer and no fault of the server.
+    (tmp_path / "schemathesis.toml").write_text('[checks]\nnot_a_server_error.expected-statuses = ["2xx", "4xx", 504]\n')
     # Statuses for use beyond the file (405, 406, ...) are left to test_http.py.
     result = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", "run", str(ROOT / "docs/openapi.yaml"), "--url", server.http,
