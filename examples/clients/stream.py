@@ -9,7 +9,7 @@ import websockets
 async def main(base):
     async with websockets.connect(base + "/v1/stream", subprotocols=["takt.v1"]) as socket:
         message = {"role": "user", "content": "Name three rivers."}
-        await socket.send(json.dumps({"type": "generate", "id": "1", "messages": [message], "max_tokens": 60}))
+        await socket.send(json.dumps({"type": "generate", "id": "1", "messages": [message], "max_tokens": 60, "temperature": 0}))
         async for text in socket:
             frame = json.loads(text)
             if frame["type"] == "delta":

@@ -103,7 +103,7 @@ private:
         std::printf("takt %s ready: %s on %s, %s\n", version(), model.name.c_str(), model.device.c_str(), base.c_str());
         std::printf("page: %s/\n", base.c_str());
         std::printf("try:  curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "
-                    "'{\"stream\":true,\"max_tokens\":64,\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+                    "'{\"stream\":true,\"max_tokens\":64,\"temperature\":0,\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
                     base.c_str());
         std::fflush(stdout);
     }
