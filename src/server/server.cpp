@@ -16,6 +16,7 @@
 #include "server/http_exchange.h"
 #include "server/second_sender.h"
 #include "server/server_state.h"
+#include "server/short_turns.h"
 #include "server/task_group.h"
 #include "server/tls_context.h"
 
@@ -255,6 +256,8 @@ int Server::port() const { return impl_->port; }
 void Server::set_engine(Engine engine) {
     impl_->state.engine = std::move(engine);
     impl_->state.model_name = impl_->state.engine.model().name;
+    // The engine's threads are there by now: they do not take after this one, which sends what they compute.
+    if (impl_->state.config.device.placement == "apart") ask_for_short_turns();
 }
 
 const Engine& Server::engine() const { return impl_->state.engine; }

@@ -20,6 +20,7 @@
 #include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/text_file.h"
+#include "server/short_turns.h"
 
 namespace takt::cli {
 
@@ -73,6 +74,7 @@ public:
     }
 
     int run() {
+        server::ask_for_short_turns();   // on the server's machine: its gaps are to be measured, not this thread's wait for a core
         signals_.async_wait([this](const boost::system::error_code& ec, int) {
             if (!ec) runner_.interrupt();
         });
