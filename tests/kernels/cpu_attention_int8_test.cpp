@@ -248,9 +248,9 @@ TEST_CASE("int8 attention: scales that are not finite spoil the rows that see th
             for (const float bad : {std::nanf(""), infinite, -infinite}) {
                 for (const KernelTable* k : machine_kernels()) {
                     CAPTURE(k->name, position, bad);
-                    const std::vector<float> good = run(*k, cache.job(), q);
+                    const std::vector<float> good = run_attention(*k, cache.job(), q);
                     const Cache spoilt = cache.with_scales(position, bad);
-                    const std::vector<float> out = run(*k, spoilt.job(), q);
+                    const std::vector<float> out = run_attention(*k, spoilt.job(), q);
                     for (int r = 0; r < s.rows; ++r) {
                         const int own = s.context - s.rows + r;
                         const bool sees = own >= position && (s.window == 0 || own - position < s.window);
