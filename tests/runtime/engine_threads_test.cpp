@@ -17,7 +17,7 @@
 
 #include "catch.h"
 #include "model/synthetic_gguf.h"
-#include "model/temporary_folder.h"
+#include "temporary_folder.h"
 
 namespace {
 
