@@ -79,8 +79,10 @@ public:
     }
     [[nodiscard]] double ms(int rows, int depth) const {
         const auto [d, deep] = place(depths_, depth);
-        const auto [r, wide] = place(rows_, rows);
-        const auto between = [&](size_t at_depth) { return (1 - wide) * at(at_depth, r) + wide * at(at_depth, r + 1); };
+        const std::pair<size_t, double> across = place(rows_, rows);
+        const auto between = [&](size_t at_depth) {
+            return (1 - across.second) * at(at_depth, across.first) + across.second * at(at_depth, across.first + 1);
+        };
         return (1 - deep) * between(d) + deep * between(d + 1);
     }
     /// A prompt in steps of at most so many milliseconds, each as full as it can be.
