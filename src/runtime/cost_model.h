@@ -104,6 +104,7 @@ private:
     std::array<double, 3> margin_{1.1, 1.1, 1.1};
     double shared_margin_ = 1.1;
     double pace_ = 1;
+    double burst_ = 3;                  // misses that the margins may still hear of at once, where rows are data
     std::array<double, 3> error_{};
     std::array<uint32_t, 3> samples_{};
     uint64_t num_observed_ = 0, num_outliers_ = 0;

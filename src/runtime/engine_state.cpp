@@ -207,6 +207,7 @@ void EngineState::run_loop() {
     // A sleep for the device ends when it is meant to, and not up to the 50 us later that the kernel allows itself otherwise.
     (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
 #endif
+    if (config_.device.placement == "apart") take_short_turns();   // the device's threads are there, and do not take after this one
     uint64_t stop_ns = 0;
     bool reported = false;
     for (;;) {

@@ -234,6 +234,35 @@ TEST_CASE("where rows are data a step costs its true rows, its slices' K and V, 
     CHECK(padded.snapshot().pace == 1.0);
 }
 
+TEST_CASE("where rows are data a burst of late steps moves the margin as three do and one in twenty; what lasts moves it on", "[cost_model]") {
+    CostRoofline roofline;
+    roofline.weight_bytes = 1e8;
+    roofline.operations_per_row = 2e8;
+    CostModel cost({1, 2, 4, 8, 16, 32, 64}, true, roofline);
+    StepFeatures f;
+    f.add_slice(4, 100);
+    f.padded_rows = 4;
+    int at = 0;
+    const auto usual = [&at] { return uint64_t{3'000'000} + (++at % 2 == 0 ? 30'000 : 0); };
+    for (int i = 0; i < 4000; ++i) cost.observe(f, usual());
+    const double calm = cost.margin(f);
+    CHECK(calm < 1.05);
+    // Each is half as long again as the model says by then: the pace follows, the next one is longer still.
+    const auto late = [&] { return static_cast<uint64_t>(1.5 * static_cast<double>(cost.predict_ns(f))); };
+    for (int i = 0; i < 20; ++i) {
+        cost.observe(f, late());
+        cost.observe(f, usual());
+    }
+    const double behind = cost.margin(f);
+    CHECK(behind > calm + 0.1);    // three of them at once,
+    CHECK(behind < calm + 0.22);   // and two that forty steps allow; all twenty would be 0.5, up to where they lie
+    for (int i = 0; i < 600; ++i) {
+        cost.observe(f, late());
+        for (int k = 0; k < 9; ++k) cost.observe(f, usual());
+    }
+    CHECK(cost.margin(f) > 1.4);
+}
+
 TEST_CASE("where rows are data a shape costs no more a row than a smaller one, whatever its first step took", "[cost_model]") {
     CostRoofline roofline;
     roofline.weight_bytes = 1e8;
