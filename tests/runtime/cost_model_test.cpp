@@ -234,7 +234,7 @@ TEST_CASE("where rows are data a step costs its true rows, its slices' K and V, 
     CHECK(padded.snapshot().pace == 1.0);
 }
 
-TEST_CASE("where rows are data a burst of late steps moves the margin as three do and one in twenty; what lasts moves it on", "[cost_model]") {
+TEST_CASE("where rows are data a burst of late steps moves the margin little, and what lasts moves it on", "[cost_model]") {
     CostRoofline roofline;
     roofline.weight_bytes = 1e8;
     roofline.operations_per_row = 2e8;
