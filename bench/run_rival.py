@@ -20,6 +20,7 @@ import time
 
 CASES = ["decode", "decode-1024", "prefill-128", "prefill-512", "prefill-2048", "batch-4", "batch-8", "batch-16"]
 UNFINISHED = 75      # exit code
+FAR_NS = 160         # a round trip between cores of one complex takes 60 to 100 ns here, of two 330 to 360
 MOST_OTHERS = 0.08   # of the machine, during a sample: a spinning rival halves beside less than a core of other work
 
 
@@ -84,6 +85,24 @@ def processor_seconds():
     return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
 
 
+def complexes(options):
+    """How many core complexes the host has given our two cores just now (bench/core_distance); None where nobody can tell."""
+    program = os.path.join(os.path.dirname(options.takt), "core_distance")
+    if not os.path.exists(program):
+        return None
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    return None if done.returncode != 0 else 2 if json.loads(done.stdout)["round_trip_ns"] > FAR_NS else 1
+
+
+def placed_sample(options, job):
+    """quiet_sample() with the number of complexes that the cores were on, where it was the same before and after."""
+    before = complexes(options)
+    found, head, others = quiet_sample(options, job)
+    if before is not None and complexes(options) == before:
+        found["complexes"] = before
+    return found, head, others
+
+
 def quiet_sample(options, job):
     """sample(), and the share of the machine that others took meanwhile."""
     busy, own = processor_seconds()
@@ -127,7 +146,7 @@ def run_jobs(options, jobs, state_path):
             continue
         if end is not None and time.monotonic() > end:
             return state, False
-        found, head, others = quiet_sample(options, job)
+        found, head, others = placed_sample(options, job)
         state["head"] = head or state["head"]
         if job["busy"] == 0 and others > MOST_OTHERS:
             print(f"again later: others took {others:.0%} of the machine during {key_of(job)}", file=sys.stderr)
@@ -147,6 +166,17 @@ def make_jobs(options):
             for path in options.model for case in options.case for threads in options.threads for engine in ("takt", "llama.cpp")]
 
 
+def by_complexes(ours, theirs):
+    """Medians and ratio of the samples on one and on two core complexes, where both engines have some."""
+    found = {}
+    for count in (1, 2):
+        takt, llama = ([s["rate"] for s in samples if s.get("complexes") == count] for samples in (ours, theirs))
+        if takt and llama:
+            found[str(count)] = {"takt": statistics.median(takt), "llama.cpp": statistics.median(llama),
+                                 "ratio": statistics.median(takt) / statistics.median(llama), "samples": [len(takt), len(llama)]}
+    return found
+
+
 def table_of(state, jobs):
     """One line a model, case and number of threads, with both engines' medians."""
     table = []
@@ -159,7 +189,7 @@ def table_of(state, jobs):
             continue
         takt, llama = (statistics.median(s["rate"] for s in found) for found in (ours, theirs))
         table.append({"model": job["model"], "case": job["case"], "threads": job["threads"], "takt": takt, "llama.cpp": llama,
-                      "ratio": takt / llama, "takt_samples": [s["rate"] for s in ours],
+                      "ratio": takt / llama, "by_core_complexes": by_complexes(ours, theirs), "takt_samples": [s["rate"] for s in ours],
                       "llama.cpp_samples": [s["rate"] for s in theirs],
                       "weight_bytes": ours[0]["weight_bytes"],
                       "weights_read_over_bandwidth": statistics.median(s["rate"] * s["weight_bytes"] / s["bandwidth"] for s in ours)
@@ -170,7 +200,8 @@ def table_of(state, jobs):
 def print_table(table):
     for line in table:
         print(f"{line['model']:36} {line['case']:13} {line['threads']} threads  takt {line['takt']:8.1f}  "
-              f"llama.cpp {line['llama.cpp']:8.1f}  ratio {line['ratio']:5.2f}", file=sys.stderr)
+              f"llama.cpp {line['llama.cpp']:8.1f}  ratio {line['ratio']:5.2f}"
+              + "".join(f"  on {count}: {found['ratio']:5.2f}" for count, found in line["by_core_complexes"].items()), file=sys.stderr)
 
 
 def commit():
