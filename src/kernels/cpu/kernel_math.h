@@ -44,6 +44,13 @@ TAKT_LANES Lanes exp_lanes(Lanes x) {
     return select_greater(low, x, zero(), scale_by_power(p, n));
 }
 
+/// `count` of 16 floats. Paths without masks move the parts of a vector one by one: whole ones must not pay for that.
+TAKT_LANES Lanes load_part(const float* x, int count) { return count == 16 ? load(x) : load_first(x, count); }
+TAKT_LANES void store_part(float* x, Lanes v, int count) {
+    if (count == 16) return store(x, v);
+    store_first(x, v, count);
+}
+
 float exp_one(float x) {
     float buffer[16];
     store(buffer, exp_lanes(broadcast(x)));
@@ -118,7 +125,7 @@ void gate(const float* g, const float* up, int n, bool gelu, float* out) {
     const Lanes one = broadcast(1.0f);
     for (int i = 0; i < n; i += 16) {
         const int count = n - i < 16 ? n - i : 16;
-        const Lanes x = load_first(g + i, count);
+        const Lanes x = load_part(g + i, count);
         Lanes y;
         if (gelu) {
             const Lanes inner = broadcast(0.7978845608028654f) * fma(broadcast(0.044715f) * x * x, x, x);
@@ -127,7 +134,7 @@ void gate(const float* g, const float* up, int n, bool gelu, float* out) {
         } else {
             y = x / (one + exp_lanes(zero() - x));
         }
-        store_first(out + i, y * load_first(up + i, count), count);
+        store_part(out + i, y * load_part(up + i, count), count);
     }
 }
 
@@ -141,14 +148,14 @@ TAKT_LANES Lanes cap_lanes(Lanes x, float cap) {
 void soft_cap(float* x, int64_t n, float cap) {
     for (int64_t i = 0; i < n; i += 16) {
         const int count = n - i < 16 ? static_cast<int>(n - i) : 16;
-        store_first(x + i, cap_lanes(load_first(x + i, count), cap), count);
+        store_part(x + i, cap_lanes(load_part(x + i, count), cap), count);
     }
 }
 
 void add(const float* x, int n, float* into) {
     for (int i = 0; i < n; i += 16) {
         const int count = n - i < 16 ? n - i : 16;
-        store_first(into + i, load_first(into + i, count) + load_first(x + i, count), count);
+        store_part(into + i, load_part(into + i, count) + load_part(x + i, count), count);
     }
 }
 
@@ -196,7 +203,7 @@ int64_t argmax(const float* x, int64_t n, bool* finite) {
     Lanes best = broadcast(-std::numeric_limits<float>::infinity());
     for (int64_t i = 0; i < n; i += 16) {
         const int count = n - i < 16 ? static_cast<int>(n - i) : 16;
-        const Lanes v = load_first(x + i, count);
+        const Lanes v = load_part(x + i, count);
         bad |= mask_not_finite(v);
         best = max(best, count == 16 ? v : select_range(v, best, 0, count));
     }
@@ -215,7 +222,7 @@ double sum_exp(const float* x, int64_t n, float largest) {
         Lanes sum = zero();
         for (int64_t j = i; j < n && j < i + 512; j += 16) {
             const int count = n - j < 16 ? static_cast<int>(n - j) : 16;
-            const Lanes e = exp_lanes(load_first(x + j, count) - broadcast(largest));
+            const Lanes e = exp_lanes(load_part(x + j, count) - broadcast(largest));
             sum = sum + (count == 16 ? e : select_range(e, zero(), 0, count));
         }
         store(buffer, sum);
