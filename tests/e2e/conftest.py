@@ -1,6 +1,7 @@
 """Fixtures: a real `takt serve`, started and stopped by the tests. TAKT_PROGRAM names the program.
 
 No test needs a fast machine: what must come is waited for as long as HANG, what must hold soon is given a number of looks."""
+import atexit
 import os
 import pathlib
 import re
@@ -29,6 +30,7 @@ class Server:
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--set", "server.port=0", *arguments], cwd=ROOT / "tests",
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+        atexit.register(self.process.kill)      # of a test that failed before stop(); of one that has ended nothing is left to kill
         self.log = []
         self.thread = threading.Thread(target=self._drain, daemon=True)
         self.thread.start()
