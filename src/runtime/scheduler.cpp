@@ -322,7 +322,6 @@ std::string Scheduler::check_integrity() const { return impl_->check_integrity()
 double Scheduler::budget_trim() const { return impl_->trim.trim(); }
 bool Scheduler::infeasible() const { return impl_->trim.infeasible(); }
 bool Scheduler::infeasible(int32_t class_index) const { return impl_->is_infeasible[static_cast<size_t>(class_index)] != 0; }
-double Scheduler::host_part_ns() const { return impl_->host.ns(); }
 double Scheduler::reserve_factor() const { return impl_->reserve; }
 double Scheduler::share_gap_ms() const { return impl_->shares.greatest_gap(); }
 

@@ -115,7 +115,6 @@ public:
     [[nodiscard]] double budget_trim() const;                     ///< u of the closed loop, in [0.5, 1]
     [[nodiscard]] bool infeasible() const;                        ///< decoding alone breaks the promise
     [[nodiscard]] bool infeasible(int32_t class_index) const;     ///< ... of this class
-    [[nodiscard]] double host_part_ns() const;                    ///< what the budget sets aside for the host
     [[nodiscard]] double reserve_factor() const;                  ///< learned share of the expected outputs that admission keeps free
     /// Largest difference between counters of tenants that are both active, in ms over weight.
     [[nodiscard]] double share_gap_ms() const;

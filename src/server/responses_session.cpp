@@ -82,8 +82,7 @@ Failure ResponsesSession::cannot_start(const ResponseRequest& request) const {
     if (request.error) {
         out = request.error;
     } else if (winding_down_) {
-        out.code = errc::draining;
-        out.message = "the server is shutting down";
+        out = drain_failure(state_);
     } else if (lanes_.find(request.stream_id) != lanes_.end()) {
         out.code = errc::bad_request;
         out.message = request.stream_id.empty() ? "a response is live on this lane: wait for its end or name a stream_id"

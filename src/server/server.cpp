@@ -216,14 +216,14 @@ asio::awaitable<void> Server::Impl::wait_for_connections() {
 
 asio::awaitable<void> Server::Impl::drain() {
     state.draining = true;
+    const auto grace = std::chrono::nanoseconds(static_cast<std::int64_t>(state.config.server.drain_seconds * 1e9));
+    state.drain_deadline = steady_now() + grace;
     boost::system::error_code ignored;
     acceptor.close(ignored);
     const std::set<Closable*> all = state.connections;
     for (Closable* connection : all) connection->wind_down();
     if (state.engine) {
-        const auto grace = std::chrono::nanoseconds(static_cast<std::int64_t>(state.config.server.drain_seconds * 1e9));
-        const auto deadline = steady_now() + grace;
-        auto drained = co_await state.engine.async_drain(deadline, asio::as_tuple(asio::use_awaitable));
+        auto drained = co_await state.engine.async_drain(state.drain_deadline, asio::as_tuple(asio::use_awaitable));
         if (std::get<0>(drained)) state.log(LogLevel::warning, "drain_seconds passed: the rest was cancelled");
     }
     co_await wait_for_connections();

@@ -11,6 +11,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <functional>
 #include <set>
 #include <string>
@@ -43,6 +44,7 @@ struct ServerState {
     std::string model_name;                   ///< set with the engine
     std::int64_t started_unix = 0;
     bool draining = false;
+    std::chrono::steady_clock::time_point drain_deadline;   ///< while draining: what runs then is cancelled, and this process ends
 
     std::int64_t num_connections = 0;
     std::int64_t num_websockets = 0;

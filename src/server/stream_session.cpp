@@ -117,10 +117,12 @@ asio::awaitable<void> StreamSession::generate(GenerateFrame frame) {
         co_return;
     }
     if (winding_down_) {
+        const Failure failure = drain_failure(state_);
         FrameError error;
         error.id = frame.id;
-        error.code = errc::draining;
-        error.message = "the server is shutting down";
+        error.code = failure.code;
+        error.message = failure.message;
+        error.retry_after_ms = failure.retry_after_ms;
         co_await refuse(std::move(error));
         co_return;
     }

@@ -1,9 +1,11 @@
 // Submission to the engine. Server thread; the engine completes onto it.
 #include "server/submission.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 
 #include "server/clock.h"
 
@@ -87,9 +89,11 @@ Failure refused(errc code, std::string message, double retry_after_ms = 0) {
     return out;
 }
 
+constexpr double kStartMs = 1000;   // how long a start takes: nobody knows
+
 Failure ready_failure(const ServerState& state) {
-    if (state.draining) return refused(errc::draining, "the server is shutting down", 1000);
-    if (!state.engine) return refused(errc::draining, "the model is not loaded yet", 1000);
+    if (state.draining) return drain_failure(state);
+    if (!state.engine) return refused(errc::draining, "the model is not loaded yet", kStartMs);
     return Failure();
 }
 
@@ -105,6 +109,11 @@ Failure tenant_failure(ServerState& state, const std::string& tenant) {
 }
 
 }  // namespace
+
+Failure drain_failure(const ServerState& state) {
+    const std::chrono::duration<double, std::milli> left = state.drain_deadline - steady_now();
+    return refused(errc::draining, "the server is shutting down", std::max(left.count(), kStartMs));
+}
 
 asio::awaitable<Accepted> submit(ServerState& state, Identity identity, Request request,
                                  asio::cancellation_signal& cancel) {

@@ -17,6 +17,9 @@ namespace takt::server {
 /// Maps an error_code of takt or of the system.
 Failure to_failure(const boost::system::error_code& ec, const std::string& detail = {}, double retry_after_ms = 0);
 
+/// The server takes nothing new; another process can take its place when the drain's time has passed, at the latest.
+Failure drain_failure(const ServerState& state);
+
 /// Holds a tenant's place in the books while a request lives.
 class TenantPlace {
 public:

@@ -352,6 +352,8 @@ def test_while_it_drains_nothing_new_is_taken_and_what_runs_is_finished():
             await send(stream, type="generate", id="b", prompt="x", max_tokens=1)
             refused = await finish(stream, "b")
             assert refused[-1]["code"] == "draining", refused
+            # Until the drain's end, when another process can take its place at the latest.
+            assert HANG * 500 < refused[-1]["retry_after_ms"] <= HANG * 1000, refused
             with pytest.raises(OSError):
                 open_socket(server)
             assert (await finish(stream, "a"))[-1]["reason"] == "length"
