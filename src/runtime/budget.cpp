@@ -88,8 +88,11 @@ int32_t rows_by_shape(const CostModel& cost, const DecodeLoad& decode, std::span
 
 void share_rows(std::span<PrefillNeed> needs, int32_t total) {
     int32_t left = total;
+    // A single row, all that a slow device's step may hold, is the stalled one's: the oldest one's share would be all of it, in each step.
+    const bool scarce = total == 1 && std::any_of(needs.begin(), needs.end(), [](const PrefillNeed& n) { return n.is_stalled; });
     for (PrefillNeed& need : needs) {
         need.rows = 0;
+        if (scarce && !need.is_stalled) continue;
         int32_t floor = need.is_stalled ? kMinSlice : 0;
         if (need.floor_share > 0) floor = std::max(floor, static_cast<int32_t>(std::ceil(need.floor_share * total)));
         if (floor == 0) continue;

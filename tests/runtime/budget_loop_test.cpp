@@ -32,6 +32,7 @@ TEST_CASE("rows go to the first in line, floors aside", "[budget]") {
         {"the first takes all", {need(900), need(900)}, 512, {512, 0}},
         {"the oldest keeps a quarter", {need(900), need(900, 0.25)}, 512, {384, 128}},
         {"a floor is no more than what is left to do", {need(900), need(30, 0.25)}, 512, {482, 30}},
+        {"where there is one row the stalled one has it, and not the oldest", {need(900, 0.25), need(900, 0, true)}, 1, {0, 1}},
         {"a stalled one gets the least slice", {need(900), need(900), need(900, 0, true)}, 512, {496, 0, 16}},
         {"both floors", {need(900), need(900, 0.25), need(900, 0, true)}, 512, {368, 128, 16}},
         {"less than the floors", {need(9), need(9, 0.25), need(9, 0, true)}, 8, {0, 2, 6}},

@@ -107,7 +107,7 @@ TEST_CASE("where rows are data the promise is used and kept through spells of a 
             const Insertion spells = insert(o, 1, 4);
             INFO("promise " << promise << ", seed " << seed << ": calm " << calm.used << " used, " << calm.late_share << " late; spells "
                             << spells.used << ", " << spells.late_share);
-            CHECK(calm.used > 0.83);
+            CHECK(calm.used > 0.81);
             CHECK(calm.late_share <= 0.02);
             CHECK(spells.used > 0.7);
             CHECK(spells.late_share <= 0.025);
