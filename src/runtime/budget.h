@@ -30,12 +30,15 @@ struct RowBudget {
     uint64_t budget_ns = 0;
     int32_t max_rows = 0;         ///< of the step: the largest shape
     int32_t steps_without_prefill = 0;   ///< for the duty cycle
+    bool may_be_late = true;             ///< fewer gaps than may be were late of late
+    bool is_late_anyway = false;         ///< many steps of decode rows alone were late of late
 };
 
 struct RowChoice {
     int32_t prefill_rows = 0;
     bool at_floor = false;        ///< taken although it breaks the budget
     bool infeasible = false;      ///< the decode rows alone break it
+    bool saves_up = false;        ///< nothing fits, and this step leaves the prompts out for a late slice to come
 };
 
 constexpr int32_t kMinSlice = 16;        ///< of a padded shape: fewer rows cost as much
@@ -45,6 +48,15 @@ constexpr double kFloorShare = 0.25;     ///< of a step's prefill rows, for the 
 constexpr double kLateShare = 0.1;       ///< of prefill time, for prompts whose promise is lost
 constexpr double kMostLateCreditNs = 60e9;   ///< that they may save up: the dearest prompt can be paid
 constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets it at least every so many steps
+/// Where each row has its price and not even one fits: one row at a time while hardly any of its steps is late; else one gap in so many
+/// is given up (1.6 %, of 2 % that may be late) for a slice as long as so many promised gaps. A row in each step made nearly all gaps
+/// late, and took longer.
+constexpr int32_t kLateSliceSteps = 64;
+constexpr double kLateSliceGaps = 10;
+constexpr double kMostLateCredit = 4;     ///< late steps that may come in a row before that
+constexpr double kLateAnyway = 0.1;       ///< share of the steps without prompts
+constexpr double kUsuallyInTime = 0.85;   ///< of the budget, for the usual step with one row
+inline int32_t most_duty_steps(const CostModel& cost) { return cost.rows_are_data() ? kLateSliceSteps : kMaxDutySteps; }
 
 /// Splits `total` rows over the needs in their order; first the floors: a share for the oldest,
 /// a least slice for stalled ones.
@@ -54,7 +66,7 @@ StepFeatures mixed_features(const CostModel& cost, const DecodeLoad& decode, std
 /// The slice that runs where none fits the budget, of `most` rows that wait: the rest of the flat part; the least where each row has
 /// its price.
 int32_t floor_slice(const CostModel& cost, const DecodeLoad& decode, int32_t most);
-/// Largest number of prefill rows that the budget buys; floor and duty cycle where even little breaks it.
+/// Largest number of prefill rows that the budget buys; floor and duty cycle, or late slices, where even little breaks it.
 RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, const RowBudget& budget);
 
 /// Trim u of the budget: an integrator in the log domain on the 99th percentile of the gaps that streams really saw

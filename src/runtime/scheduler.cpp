@@ -200,18 +200,26 @@ void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns, CostVe
     // Where rows are data and cores shared: the floor's slice breaks the budget knowingly, and a stall of the machine strikes steps of
     // any length. Smaller budgets would only make more of either.
     const bool counts = !cost.rows_are_data() || (!step.at_floor && verdict == CostVerdict::learned);
+    int32_t num_gaps = 0, num_late = 0;
     for (const Launched::Part& part : step.parts) {
         Record& r = at(part.record);
         if (r.request.id != part.id || r.pending_gap_ns == 0) continue;
         const auto gap = static_cast<double>(r.pending_gap_ns);
         r.pending_gap_ns = 0;
         if (!part.is_decode || r.is_paused) continue;
+        ++num_gaps;
+        num_late += gap > static_cast<double>(itl_ns(r)) ? 1 : 0;
         const double counted = static_cast<double>(part.waited_ns) + static_cast<double>(device_ns);
         const double host_ns = std::max(gap - counted, 0.0);
         host.observe(host_ns);
         const double device_part = std::min(gap, counted + host.ns());
         if (counts) trim.gap(device_part / static_cast<double>(itl_ns(r)), with_prefill);
     }
+    const bool is_late_slice = step.at_floor && step.features.rows - step.features.decode_rows > least_slice(cost);
+    if (num_gaps == 0 || is_late_slice) return;   // that one is late by intent
+    const double late = static_cast<double>(num_late) / num_gaps;
+    if (!with_prefill) decode_late += (late - decode_late) / kLateSliceSteps;
+    late_credit = std::clamp(late_credit + 1.0 / kLateSliceSteps - late, -kMostLateCredit, kMostLateCredit);
 }
 
 void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {

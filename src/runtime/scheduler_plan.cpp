@@ -146,7 +146,8 @@ DecodeLoad Scheduler::Impl::decode_load() const {
     return load;
 }
 
-/// The gap of a step that holds the decode rows and the floor's slice of the prompts: the tightest that a request may ask for.
+/// The gap of a step that holds the decode rows and the floor's slice of the prompts: the tightest that a request may ask for. Where
+/// each row has its price, of the decode rows alone: prompts then go by late slices.
 void Scheduler::Impl::note_least_step(uint64_t start_ns) {
     const bool wanted = std::any_of(decodes.begin(), decodes.end(), [&](int32_t i) { return at(i).request.itl_ns != 0; });
     if (!wanted || config.fixed_chunk) return;
@@ -157,7 +158,8 @@ void Scheduler::Impl::note_least_step(uint64_t start_ns) {
     for (const int32_t i : decodes) waited = std::max(waited, waited_ns(at(i), start_ns));
     const auto most = static_cast<int32_t>(std::min<int64_t>(left, std::max(0, config.row_ladder.back() - load.rows)));
     if (most == 0) return;
-    const StepFeatures features = mixed_features(cost, load, needs, floor_slice(cost, load, most));
+    const int32_t slice = cost.rows_are_data() ? 0 : floor_slice(cost, load, most);
+    const StepFeatures features = mixed_features(cost, load, needs, slice);
     const double step = (static_cast<double>(cost.bound_ns(features)) + host.ns()) / trim.factor() + 1e3;
     least_itl_ns = static_cast<uint64_t>(step) + std::min<uint64_t>(waited, static_cast<uint64_t>(step));
 }
@@ -165,7 +167,8 @@ void Scheduler::Impl::note_least_step(uint64_t start_ns) {
 RowChoice Scheduler::Impl::choose(uint64_t budget_ns) {
     const DecodeLoad load = decode_load();
     if (!config.fixed_chunk) {
-        return choose_rows(cost, load, needs, {budget_ns, config.row_ladder.back(), steps_without_prefill});
+        return choose_rows(cost, load, needs,
+                           {budget_ns, config.row_ladder.back(), steps_without_prefill, late_credit > 0, decode_late > kLateAnyway});
     }
     const bool alone = needs.size() < 2 || load.rows == 0;
     int32_t chunk = alone && config.lone_chunk_tokens > 0 ? config.lone_chunk_tokens : config.fixed_chunk_tokens;
@@ -225,7 +228,7 @@ void Scheduler::Impl::place_prefills(uint64_t start_ns, StepPlan& plan) {
     const RowChoice choice = choose(budget_ns);
     step_ns = static_cast<double>(budget_ns);
     plan.at_floor = choice.at_floor;
-    last_constrained = choice.at_floor || choice.infeasible;
+    last_constrained = choice.at_floor || choice.infeasible || choice.saves_up;
     last_infeasible = choice.infeasible;
     note_infeasible(start_ns, choice.infeasible);
     steps_without_prefill = choice.prefill_rows > 0 ? 0 : steps_without_prefill + 1;

@@ -137,23 +137,48 @@ TEST_CASE("where the rows are data, a budget of a few rows buys a few rows each 
     CHECK(choose_rows(padded, {4, 1000}, needs, {10'000'000, 512, 0}).prefill_rows == 0);
 }
 
-TEST_CASE("where the rows are data the floor's slice is what the flat part leaves, not a shape's least") {
-    // 1 row 2 ms, each further one 1 ms: nothing is flat, and a slice of 16 rows would make each floor step ten times too long.
+// A step of r rows takes r + 1 ms: nothing is flat.
+CostModel a_millisecond_a_row() {
     CostModel cost({1, 2, 4, 8, 16, 32}, true, {});
     for (int i = 0; i < 400; ++i) {
         StepFeatures f;
         f.rows = f.padded_rows = 1 + i % 32;
         cost.observe(f, static_cast<uint64_t>((1 + f.rows) * 1'000'000));
     }
+    return cost;
+}
+
+TEST_CASE("where the rows are data and none fits, one gap in 64 is given up for a slice that moves the prompt") {
+    const CostModel cost = a_millisecond_a_row();
     std::vector<PrefillNeed> needs(1);
     needs[0].remaining = 1000;
     const DecodeLoad decode{1, 0};
-    CHECK(floor_slice(cost, decode, 1000) == 1);
-    const RowChoice choice = choose_rows(cost, decode, needs, {1'000'000, 32, kMaxDutySteps});
-    CHECK(choice.at_floor);
-    CHECK(choice.prefill_rows == 1);
+    int32_t since = 0, num_slices = 0, num_rows = 0;
+    for (int step = 0; step < 3 * kLateSliceSteps; ++step) {
+        const RowChoice choice = choose_rows(cost, decode, needs, {2'500'000, 32, since});
+        CHECK(choice.at_floor == (choice.prefill_rows > 0));
+        CHECK(choice.saves_up == (choice.prefill_rows == 0));
+        since = choice.prefill_rows > 0 ? 0 : since + 1;
+        num_slices += choice.at_floor ? 1 : 0;
+        num_rows += choice.prefill_rows;
+    }
+    CHECK(num_slices == 3);
+    const double most_ms = kLateSliceGaps * 2.5;      // a step of r + 1 rows takes r + 2 ms, and the margin more
+    CHECK(num_rows <= 3 * (most_ms - 2));
+    CHECK(num_rows > 3 * (most_ms - 2) / 2);
+}
+
+TEST_CASE("where the rows are data and decoding alone breaks the promise, the prompt waits for eight steps and no more") {
+    const CostModel cost = a_millisecond_a_row();
+    std::vector<PrefillNeed> needs(1);
+    needs[0].remaining = 1000;
+    const RowChoice waits = choose_rows(cost, {1, 0}, needs, {1'000'000, 32, kMaxDutySteps - 2});
+    CHECK((waits.infeasible && waits.saves_up && waits.prefill_rows == 0));
+    const RowChoice late = choose_rows(cost, {1, 0}, needs, {1'000'000, 32, kMaxDutySteps - 1});
+    CHECK((late.infeasible && late.at_floor));
+    CHECK(late.prefill_rows > 3);
     const CostModel padded(ladder(), false, roofline());
-    CHECK(floor_slice(padded, decode, 1000) >= kMinSlice);
+    CHECK(floor_slice(padded, {1, 0}, 1000) >= kMinSlice);
 }
 
 TEST_CASE("where decode alone breaks the budget, prefill still gets a step now and then") {

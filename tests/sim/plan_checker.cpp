@@ -6,6 +6,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "runtime/budget.h"
+
 namespace takt::engine_sim {
 namespace {
 
@@ -255,7 +257,9 @@ void PlanChecker::check_progress(const StepPlan& plan) {
     }
     const bool with_prefill = plan.features.prefill_segments > 0;
     steps_without_prefill_ = with_prefill || num_prefills == 0 ? 0 : steps_without_prefill_ + 1;
-    if (steps_without_prefill_ > kMaxStepsLeftOut) fail(8, "no prompt has moved for " + std::to_string(steps_without_prefill_) + " steps");
+    if (steps_without_prefill_ > most_duty_steps(core_.cost())) {
+        fail(8, "no prompt has moved for " + std::to_string(steps_without_prefill_) + " steps");
+    }
     for (const RequestId id : live_) {
         Shadow& r = requests_[static_cast<size_t>(id)];
         if (has_rows(id) || !waits(r, core_.request(id))) {

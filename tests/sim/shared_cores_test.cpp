@@ -1,10 +1,13 @@
 // A CPU whose cores others share, on the virtual clock: the scheduler where rows are data learns the machine from its own steps and uses
 // the gap that it was promised, whatever the first step took.
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "catch.h"
 #include "kernels/row_ladder.h"
+#include "runtime/budget.h"
 #include "runtime/sim/scene.h"
 
 using namespace takt;
@@ -126,5 +129,37 @@ TEST_CASE("where rows are data rare stalls cost little of the promise, frequent 
             CHECK(stalls.late_share <= (share < 0.02 ? 0.02 : 0.045));
             CHECK(stalls.used > (share < 0.02 ? 0.75 : 0.6));
         }
+    }
+}
+
+TEST_CASE("where rows are data a document too deep for the promise costs one gap in fifty, and comes to its end", "[scenes]") {
+    // Deep in it a single row beside the stream takes as long as promised, and steps scatter by a seventh.
+    for (const double promise : {11.0, 12.0}) {
+        SimOptions o = two_cores(promise);
+        o.noise = 0.15;
+        o.scheduler.max_context = 16384;
+        o.kv = {3000, 16, 16, 16384, false};
+        const std::vector<SimRequest> w{request_at(0, 16, 9000), request_at(400, 6000, 1)};
+        std::vector<SimStep> steps;
+        o.on_step = [&](const SimStep& s) { steps.push_back(s); };
+        const SimReport report = run(o, w);
+        int num_gaps = 0, num_late = 0, num_deep = 0;
+        uint64_t longest_ns = 0;
+        for (const SimStep& s : steps) {
+            const double after_ms = static_cast<double>(s.end_ns) * 1e-6 - 400;
+            if (after_ms < 0 || after_ms > ttft_ms(report, w, 1) || s.decode_rows == 0) continue;
+            ++num_gaps;
+            num_late += s.end_ns - s.begin_ns > o.scheduler.classes[0].itl_ns ? 1 : 0;
+            num_deep += s.at_floor ? 1 : 0;
+            longest_ns = std::max(longest_ns, s.end_ns - s.begin_ns);
+        }
+        INFO(report.wrong);
+        REQUIRE(report.wrong.empty());
+        INFO("promise " << promise << ": " << num_late << " of " << num_gaps << " late, " << num_deep << " at the floor, the longest "
+                     << static_cast<double>(longest_ns) * 1e-6 << " ms, first token after " << ttft_ms(report, w, 1) << " ms");
+        CHECK(num_deep > 10);
+        CHECK(num_late <= num_gaps / 50);
+        CHECK(static_cast<double>(longest_ns) * 1e-6 < 1.5 * promise * kLateSliceGaps);
+        CHECK(ttft_ms(report, w, 1) < 65'000);
     }
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "runtime/budget.h"
+
 namespace takt::sim {
 namespace {
 
@@ -10,7 +12,7 @@ constexpr size_t kRemembered = 50;
 constexpr int32_t kMaxLeftOut = 16;     // 7: skip credits end after 8 steps; a wait for blocks on their way back adds a few
 constexpr int32_t kLeastSlice = 16;     // 15: what a prompt gets that had nothing for long
 constexpr uint64_t kMostIdleNs = 100'000'000;   // 20
-constexpr int32_t kMaxStalled = 256;    // 8: floors come every 8th step, to one prefill at a time
+constexpr int32_t kMaxStalled = 32;     // 8: in floors, which go to one prefill at a time
 
 std::string name_of(RequestId id) { return "request " + std::to_string(id); }
 
@@ -160,12 +162,13 @@ void Invariants::check_shares(const StepPlan& plan) {
 
 void Invariants::check_progress(const StepPlan& plan) {   // 7, 8
     (void)plan;
+    const int32_t most_stalled = kMaxStalled * (config_.rows_are_data ? kLateSliceSteps : kMaxDutySteps);
     for (auto& [id, live] : live_) {
         const bool waits = live.runs && !live.is_paused && !live.has_row;
         live.left_out = waits && live.decodes ? live.left_out + 1 : 0;
         live.stalled = waits && !live.decodes ? live.stalled + 1 : 0;
         if (live.left_out > kMaxLeftOut) fail(7, name_of(id) + " decodes and is left out");
-        if (live.stalled > kMaxStalled && !config_.fixed_chunk) fail(8, name_of(id) + " is admitted and does not advance");
+        if (live.stalled > most_stalled && !config_.fixed_chunk) fail(8, name_of(id) + " is admitted and does not advance");
         live.has_row = false;
     }
 }

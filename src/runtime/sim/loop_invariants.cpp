@@ -3,11 +3,12 @@
 
 #include <cmath>
 
+#include "runtime/budget.h"
+
 namespace takt::sim {
 namespace {
 
 constexpr size_t kWindow = 64;           // steps between two updates of the trim
-constexpr int32_t kMostDutySteps = 8;    // M: a prompt's floor runs every so many steps at the least
 constexpr uint64_t kTurnsAllowed = 8;    // that a trim may turn before the share of turns says anything
 
 }  // namespace
@@ -50,7 +51,7 @@ void LoopInvariants::planned(const StepPlan& plan, bool prompts_wait, const Sche
     decode.padded_rows = decode.rows > 0 ? cost.padded_rows(decode.rows) : 0;
     check_flag(!fixed_chunk_ && prompts_wait && decode.rows > 0 && cost.bound_ns(decode) > plan.budget_ns, scheduler);
     steps_without_prompt_ = prompts_wait && plan.features.prefill_segments == 0 ? steps_without_prompt_ + 1 : 0;
-    if (steps_without_prompt_ > kMostDutySteps) {
+    if (steps_without_prompt_ > most_duty_steps(cost)) {
         fail("invariant 8: no prompt has moved for " + std::to_string(steps_without_prompt_) + " steps");
     }
 }
