@@ -194,6 +194,11 @@ void Scheduler::Impl::charge(const Launched& step, uint64_t device_ns) {
     for (const Launched::Part& part : step.parts) shares.charge(part.tenant, row_ms * part.num_rows, part.weight);
 }
 
+/// Whether the step was planned longer than promised, to move a prompt that no step in time could (budget.h).
+bool Scheduler::Impl::is_late_slice(const Launched& step) const {
+    return cost.rows_are_data() && step.at_floor && step.features.rows - step.features.decode_rows > least_slice(cost);
+}
+
 /// The gaps that the step ended, in a device part, which the trim answers for, and a host part, which the budget sets aside.
 void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns, CostVerdict verdict) {
     const bool with_prefill = step.features.prefill_segments > 0;
@@ -215,8 +220,7 @@ void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns, CostVe
         const double device_part = std::min(gap, counted + host.ns());
         if (counts) trim.gap(device_part / static_cast<double>(itl_ns(r)), with_prefill);
     }
-    const bool is_late_slice = step.at_floor && step.features.rows - step.features.decode_rows > least_slice(cost);
-    if (num_gaps == 0 || is_late_slice) return;   // that one is late by intent
+    if (num_gaps == 0 || is_late_slice(step)) return;   // that one is late by intent
     const double late = static_cast<double>(num_late) / num_gaps;
     if (!with_prefill) decode_late += (late - decode_late) / kLateSliceSteps;
     late_credit = std::clamp(late_credit + 1.0 / kLateSliceSteps - late, -kMostLateCredit, kMostLateCredit);
@@ -229,7 +233,9 @@ void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {
     launched.erase(launched.begin());
     applied_step = step.step;
     if (!outcome.failed && outcome.device_ns > 0) {
-        note_gaps(step, outcome.device_ns, cost.observe(step.features, outcome.device_ns));
+        // A late slice is of a size that no other step deep in a document has: what it tells of would bend the prices of all others.
+        const bool learns = !is_late_slice(step);
+        note_gaps(step, outcome.device_ns, learns ? cost.observe(step.features, outcome.device_ns) : CostVerdict::outlier);
     }
     charge(step, outcome.device_ns);
     for (const Launched::Part& part : step.parts) {

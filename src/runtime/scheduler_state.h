@@ -83,6 +83,7 @@ struct Scheduler::Impl {
     void leave_slot(Record& r);
     void publish(Record& r, int32_t computed);
     void charge(const Launched& step, uint64_t device_ns);
+    [[nodiscard]] bool is_late_slice(const Launched& step) const;
     void note_gaps(const Launched& step, uint64_t device_ns, CostVerdict verdict);
     [[nodiscard]] double room_ns(const SchedulerRequest& request) const;
     void learn_output(const Record& r);
