@@ -92,9 +92,8 @@ bool usually_in_time(const CostModel& cost, const DecodeLoad& decode, std::span<
 
 /// Not even the least slice fits, and each row has its price: a gap that is late anyway carries a slice that moves the prompt, and the
 /// gaps between two such hold. Where decoding alone takes longer than promised they do not, and the prompt need not wait for its turn.
-RowChoice late_slice(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t least, int32_t most,
-                     const RowBudget& budget) {
-    RowChoice choice;
+void choose_late_slice(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t least, int32_t most,
+                       const RowBudget& budget, RowChoice& choice) {
     const uint64_t alone_ns = cost.predict_ns(mixed_features(cost, decode, needs, 0));
     const int32_t every = budget.is_late_anyway || alone_ns > budget.budget_ns ? kMaxDutySteps : kLateSliceSteps;
     choice.at_floor = budget.steps_without_prefill + 1 >= every;
@@ -103,7 +102,6 @@ RowChoice late_slice(const CostModel& cost, const DecodeLoad& decode, std::span<
         const auto gap_ns = static_cast<double>(std::max(alone_ns, budget.budget_ns));
         choice.prefill_rows = search(cost, decode, needs, least, most, static_cast<uint64_t>(kLateSliceGaps * gap_ns));
     }
-    return choice;
 }
 
 }  // namespace
@@ -166,9 +164,7 @@ RowChoice choose_rows(const CostModel& cost, const DecodeLoad& decode, std::span
         return choice;
     }
     if (cost.rows_are_data() && decode.rows > 0 && !(budget.may_be_late && usually_in_time(cost, decode, needs, least, budget.budget_ns))) {
-        const bool infeasible = choice.infeasible;
-        choice = late_slice(cost, decode, needs, least, most, budget);
-        choice.infeasible = infeasible;
+        choose_late_slice(cost, decode, needs, least, most, budget, choice);
         return choice;
     }
     // Even the least slice breaks the budget: run the flat part's slice every m-th step, so that the prompt always moves.

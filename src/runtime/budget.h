@@ -53,7 +53,7 @@ constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets i
 /// late, and took longer.
 constexpr int32_t kLateSliceSteps = 64;
 constexpr double kLateSliceGaps = 10;
-constexpr double kMostLateCredit = 4;     ///< late steps that may come in a row before that
+constexpr double kMostGapCredit = 4;     ///< late steps that may come in a row before that
 constexpr double kLateAnyway = 0.1;       ///< share of the steps without prompts
 constexpr double kUsuallyInTime = 0.85;   ///< of the budget, for the usual step with one row
 inline int32_t most_duty_steps(const CostModel& cost) { return cost.rows_are_data() ? kLateSliceSteps : kMaxDutySteps; }

@@ -25,8 +25,7 @@ constexpr uint32_t kSharingSamples = 50; // a regime uses the shared margin unti
 constexpr double kMarginStep = 0.04;
 constexpr double kMostMargin = 2.0;
 constexpr double kStall = 1.75;          // times its prediction: longer than that on shared cores is not the margin's matter
-constexpr double kMissShare = 0.01;
-constexpr double kSharedMissShare = 0.01;    // on shared cores too: stalls, and waits on the way out, come on top
+constexpr double kMissShare = 0.01;      // on shared cores too: stalls, and waits on the way out, come on top
 constexpr double kBurst = 3;             // misses that move the margin there at once; behind them one in so many steps may:
 constexpr double kBurstSteps = 20;       // a burst of another program is over before the steps that would pay for each of its misses
 constexpr double kPaceGain = 0.5;        // of the pace, from a step's error in the log domain: a spell is known after one late step
@@ -334,12 +333,11 @@ void CostModel::move_slopes(const std::array<double, kSlopes>& by) {
 
 void CostModel::learn_margin(CostRegime regime, double ratio) {
     const auto at = static_cast<size_t>(regime);
-    const double share = rows_are_data_ ? kSharedMissShare : kMissShare;
     burst_ = std::min(kBurst, burst_ + 1 / kBurstSteps);
     const bool is_heard = !rows_are_data_ || burst_ >= 1;
     if (ratio > margin_[at] && is_heard) burst_ = std::max(0.0, burst_ - 1);
-    const auto step = [ratio, share, is_heard](double q) {
-        return std::clamp(q + kMarginStep * ((ratio > q && is_heard ? 1.0 : 0.0) - share), 1.0, kMostMargin);
+    const auto step = [ratio, is_heard](double q) {
+        return std::clamp(q + kMarginStep * ((ratio > q && is_heard ? 1.0 : 0.0) - kMissShare), 1.0, kMostMargin);
     };
     shared_margin_ = step(shared_margin_);
     if (samples_[at] < kSharingSamples) {

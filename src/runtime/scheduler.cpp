@@ -223,7 +223,7 @@ void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns, CostVe
     if (num_gaps == 0 || is_late_slice(step)) return;   // that one is late by intent
     const double late = static_cast<double>(num_late) / num_gaps;
     if (!with_prefill) decode_late += (late - decode_late) / kLateSliceSteps;
-    late_credit = std::clamp(late_credit + 1.0 / kLateSliceSteps - late, -kMostLateCredit, kMostLateCredit);
+    gap_credit = std::clamp(gap_credit + 1.0 / kLateSliceSteps - late, -kMostGapCredit, kMostGapCredit);
 }
 
 void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {

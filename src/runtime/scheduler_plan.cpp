@@ -168,7 +168,7 @@ RowChoice Scheduler::Impl::choose(uint64_t budget_ns) {
     const DecodeLoad load = decode_load();
     if (!config.fixed_chunk) {
         return choose_rows(cost, load, needs,
-                           {budget_ns, config.row_ladder.back(), steps_without_prefill, late_credit > 0, decode_late > kLateAnyway});
+                           {budget_ns, config.row_ladder.back(), steps_without_prefill, gap_credit > 0, decode_late > kLateAnyway});
     }
     const bool alone = needs.size() < 2 || load.rows == 0;
     int32_t chunk = alone && config.lone_chunk_tokens > 0 ? config.lone_chunk_tokens : config.fixed_chunk_tokens;

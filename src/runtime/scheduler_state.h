@@ -188,7 +188,7 @@ struct Scheduler::Impl {
     uint64_t applied_step = 0;
     uint64_t next_admission = 1;
     int32_t steps_without_prefill = 0;
-    double late_credit = kMostLateCredit;   // steps whose gaps may still be late without intent: earned by each step
+    double gap_credit = kMostGapCredit;     // steps whose gaps may still be late without intent: earned by each step
     double decode_late = 0;                 // late share of the steps without prompts, lately
     bool last_constrained = false, last_infeasible = false;
     double expected_outputs = 256;         // learned length of an answer
