@@ -340,6 +340,8 @@ asio::awaitable<void> HttpConnection::become_websocket(UpgradeRequest request, H
     options.request_id = plain.request_id;
     options.ping_seconds = state_.config.server.ping_seconds;
     options.max_message_bytes = static_cast<std::size_t>(state_.config.server.max_message_kib) * 1024;
+    options.room = &state_.message_room;
+    options.on_no_room = [this] { state_.log(LogLevel::warning, "no room for a message beside others that never end: its socket closes"); };
     // A client that did not wait for the answer to its handshake.
     stream_.put_back(std::string_view(static_cast<const char*>(buffer_.data().data()), buffer_.size()));
     buffer_.consume(buffer_.size());

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "server/access.h"
+#include "server/message_room.h"
 #include "server/tenant_book.h"
 
 namespace takt::server {
@@ -34,12 +35,14 @@ public:
 
 struct ServerState {
     ServerState(asio::io_context& io_context, Config configuration, const Environment& environment)
-        : io(io_context), config(std::move(configuration)), access(config, environment), tenants(config) {}
+        : io(io_context), config(std::move(configuration)), access(config, environment), tenants(config),
+          message_room(static_cast<std::size_t>(config.server.max_message_kib) * 1024) {}
 
     asio::io_context& io;
     const Config config;
     const Access access;
     TenantBook tenants;
+    MessageRoom message_room;
     Engine engine;                            ///< empty until loaded
     std::string model_name;                   ///< set with the engine
     std::int64_t started_unix = 0;

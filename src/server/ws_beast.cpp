@@ -27,12 +27,15 @@ public:
 
     asio::awaitable<bool> accept(UpgradeRequest request, Options options) override {
         configure(options);
+        room_ = options.room;
+        on_no_room_ = std::move(options.on_no_room);
         auto result = co_await ws_.async_accept(request, asio::as_tuple(asio::use_awaitable));
         co_return !std::get<0>(result);
     }
 
     asio::awaitable<WsMessage> read() override {
         WsMessage message;
+        MessageRoom::Share share(*room_);
         std::string data;
         auto buffer = asio::dynamic_buffer(data);
         do {
@@ -41,6 +44,12 @@ public:
             const std::size_t ready = std::clamp(data.size(), kLeastRead, kMostRead);
             auto result = co_await ws_.async_read_some(buffer, ready, asio::as_tuple(asio::use_awaitable));
             if (std::get<0>(result)) co_return message;
+            if (!share.grow_to(data.size())) {
+                on_no_room_();
+                data = std::string();
+                co_await close(CloseCode::try_again_later);
+                co_return message;
+            }
         } while (!ws_.is_message_done());
         message.kind = ws_.got_text() ? WsMessage::Kind::text : WsMessage::Kind::binary;
         message.data = std::move(data);
@@ -103,6 +112,8 @@ private:
 
     websocket::stream<ClientStream> ws_;
     std::string frame_;     // that is written at once
+    MessageRoom* room_ = nullptr;
+    std::function<void()> on_no_room_;
 };
 
 }  // namespace

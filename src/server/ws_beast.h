@@ -4,10 +4,12 @@
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "server/client_stream.h"
+#include "server/message_room.h"
 #include "server/ws_socket.h"
 
 namespace takt::server {
@@ -22,6 +24,8 @@ public:
         std::string request_id;
         double ping_seconds = 15;
         std::size_t max_message_bytes = 0;
+        MessageRoom* room = nullptr;           ///< that the messages share with those of other sockets
+        std::function<void()> on_no_room;      ///< a message found none: the socket closes
     };
     /// Answers the upgrade. False: the peer is gone.
     virtual asio::awaitable<bool> accept(UpgradeRequest request, Options options) = 0;

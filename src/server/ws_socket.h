@@ -17,8 +17,9 @@ struct WsMessage {
     std::string data;
 };
 
-/// The close code of RFC 6455 that sessions send; the library below them sends 1002, 1007, 1009 and the answer to a peer's close.
-enum class CloseCode : std::uint16_t { going_away = 1001 };
+/// The close codes of RFC 6455 and its registry that takt sends; the library below it sends 1002, 1007, 1009 and the answer to a peer's
+/// close.
+enum class CloseCode : std::uint16_t { going_away = 1001, try_again_later = 1013 };
 
 class WsSocket {
 public:
@@ -27,7 +28,7 @@ public:
     WsSocket& operator=(const WsSocket&) = delete;
 
     /// The next message; `closed` for every kind of end. Over-long messages, protocol violations and bad UTF-8 have closed
-    /// the socket with 1009, 1002 and 1007 by then.
+    /// the socket with 1009, 1002 and 1007 by then, and messages without room beside those of other sockets with 1013.
     virtual asio::awaitable<WsMessage> read() = 0;
     /// Hands a text message to the system without waiting; false: it cannot now, nothing was sent, write() is the way. Not while
     /// a write() is outstanding.

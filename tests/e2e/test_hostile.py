@@ -316,6 +316,42 @@ def test_a_frame_costs_what_came_of_it_not_what_its_head_claims(sim, begin):
     clean(sim)
 
 
+def test_messages_that_never_end_share_one_room_and_ordinary_ones_come_through():
+    """Of up to 4 MiB each, 64 KiB of it not counted: 65 have room in 256 MiB."""
+    begun = frame(0x01, b" " * ((4 << 20) - 1))
+    server = Server("--set", "device.kind=sim")
+    before = resident_mib(server)
+    connections = []
+
+    def begin_message():
+        connections.append(open_socket(server))
+        connections[-1].sendall(upgrade())
+        seen = b""
+        while not seen.endswith(b"\r\n\r\n"):
+            seen += connections[-1].recv(4096)
+        connections[-1].sendall(begun)
+        connections[-1].sendall(frame(0x89, b"there"))     # answered once the rest is read
+        return connections[-1].recv(4096)
+    for _ in range(65):
+        assert begin_message() == b"\x8a\x05there"
+    assert begin_message().startswith(b"\x88\x02" + struct.pack(">H", 1013))
+    assert any("no room for a message" in line for line in server.log)
+    assert resident_mib(server) < before + 300
+
+    async def body(size):
+        async with connect(server) as stream:
+            await send(stream, **{**GENERATE, "max_tokens": 2, "prompt": "x" * 40 + " " * size})
+            return (await finish(stream, "a"))[-1]
+    assert asyncio.run(asyncio.wait_for(body(0), HANG))["reason"] == "length"
+    assert call(server, "/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
+    for connection in connections:
+        connection.close()
+    clean(server)
+    assert begin_message() == b"\x8a\x05there"            # what they held is given back
+    connections[-1].close()
+    assert server.stop() == 0
+
+
 def test_mutated_frames_never_end_the_socket_or_a_neighbour(strict):
     """JSON with its parts exchanged: each frame is answered or taken, and the stream beside them goes on."""
     chance = random.Random(3)
