@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Mixed load for minutes or hours, with the server's memory and books watched: soak.py PROGRAM [--minutes N] [--rest S] [--patient] [--json FILE]
 
-Streams over WebSocket with credit, cancels and readers that fall asleep, HTTP plain and streamed, the Responses dialect, tokenising,
-broken frames, resets, scrapes: all at once against two servers, one plain and one with TLS, each on a simulated device of short steps with
-few KV blocks. `--rest`: seconds that each client rests after an exchange. Ends with 1 if memory grew, if an accepted request is missing
-from the books, or if anything that should have been answered was not.
+Streams over WebSocket with credit, cancels and readers that fall asleep, readers of WebSocket and of server-sent events that stop reading
+for a minute with small buffers, HTTP plain and streamed, the Responses dialect, tokenising, broken frames, resets, scrapes, /health: all at
+once against two servers, one plain and one with TLS, each on a simulated device of short steps with few KV blocks. `--rest`: seconds that
+each client rests after an exchange. Ends with 1 if memory or open files grew, if an accepted request is missing from the books, or if
+anything that should have been answered was not.
 """
 import argparse
 import asyncio
@@ -31,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SETTINGS = ["server.port=0", "log.level=error", "device.kind=sim", "sim.scale=0.05", "model.max_context=1024", "scheduler.max_running=32",
             "device.memory_budget_mib=1"]
 PATIENT = ["server.ping_seconds=3600", "server.header_seconds=3600"]
+STALL_SECONDS = 60
 GROWTH_LIMIT_KIB = 2048     # of the last quarter's median over the second's: caches and arenas fill in the first
 
 
@@ -38,6 +40,7 @@ class Load:
     def __init__(self, port, context, seconds, rest):
         self.port, self.context, self.end, self.rest = port, context, time.monotonic() + seconds, rest
         self.counts = {}
+        self.health_ms = []
         # As patient as the rest: the machine may stand still for minutes, and then every clock is late at once.
         self.secure = {"ssl": context, "ssl_handshake_timeout": 3600} if context else {}
 
@@ -127,6 +130,70 @@ class Load:
             self.count("reset")
             await asyncio.sleep(max(self.rest, 0.02))
 
+    def narrow(self):
+        """A connected socket that takes 4 KiB before its reader has to read."""
+        narrow = socket.socket()
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        narrow.connect(("127.0.0.1", self.port))
+        narrow.setblocking(False)
+        return narrow
+
+    async def stalled_sockets(self, seed):
+        """WebSockets that ask for megabytes and read none of it for a minute; then half of them read all, half are cut."""
+        chance = random.Random(seed)
+        while self.open():
+            scheme = "wss" if self.context else "ws"
+            name = {"server_hostname": "localhost"} if self.context else {}
+            async with websockets.connect(f"{scheme}://localhost:{self.port}/v1/stream", sock=self.narrow(), subprotocols=["takt.v1"],
+                                          max_queue=1, open_timeout=3600, ping_interval=None, **self.secure, **name) as socket_:
+                live = {str(index) for index in range(52)}      # more than the kernel holds
+                for name in live:
+                    await socket_.send(json.dumps({"type": "generate", "id": name, "prompt": "stall", "max_tokens": 900, "ignore_eos": True,
+                                                   "logprobs": 20}))
+                await asyncio.sleep(STALL_SECONDS)
+                if chance.random() < 0.5:
+                    self.count("stalled cut")
+                    socket_.transport.abort()
+                    continue
+                try:
+                    while live:
+                        frame = json.loads(await asyncio.wait_for(socket_.recv(), 3600))
+                        if frame["type"] in ("done", "error"):
+                            live.discard(frame["id"])
+                            self.count("stalled " + frame.get("reason", frame.get("code", "")))
+                except websockets.ConnectionClosed as closed:
+                    self.count(f"stalled closed {closed.rcvd.code if closed.rcvd else 1006}")
+
+    async def stalled_events(self, seed):
+        """The same with server-sent events."""
+        chance = random.Random(seed)
+        body = json.dumps({"prompt": "stall", "n": 16, "max_tokens": 900, "ignore_eos": True, "stream": True, "logprobs": 5}).encode()
+        name = {"server_hostname": "localhost"} if self.context else {}
+        while self.open():
+            reader, writer = await asyncio.open_connection(sock=self.narrow(), limit=4096, **self.secure, **name)
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                         % (len(body), body))
+            await asyncio.sleep(STALL_SECONDS)
+            if chance.random() < 0.5:
+                self.count("stalled events cut")
+                writer.transport.abort()
+                continue
+            try:
+                answer = await asyncio.wait_for(reader.read(), 3600)
+                self.count("stalled events whole" if b"[DONE]" in answer else "stalled events ended")
+            except ConnectionError:
+                self.count("stalled events reset")
+            writer.close()
+
+    async def health(self):
+        """/health every second, on a connection of its own: how long its answer took."""
+        while self.open():
+            began = time.monotonic()
+            status, _ = await self.http("/health")
+            self.health_ms.append((time.monotonic() - began) * 1000)
+            self.count(f"health {status}")
+            await asyncio.sleep(1)
+
     async def metrics(self):
         _, text = await self.http("/metrics")
         out = {}
@@ -139,18 +206,25 @@ def rss_kib(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1))
 
 
+def open_files(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
 async def run(port, context, pid, options):
-    """One server's load: (counts, memory in KiB at even distances, the books after it, what the clients did not expect)."""
+    """One server's load: (load, memory in KiB at even distances, open files likewise, the books after it, what the clients did not expect)."""
     load = Load(port, context, options.minutes * 60, options.rest)
     tasks = [asyncio.create_task(work) for work in
-             [*(load.streams(i) for i in range(12)), *(load.requests(100 + i) for i in range(4)), *(load.resets(200 + i) for i in range(2))]]
-    memory = []
+             [*(load.streams(i) for i in range(12)), *(load.requests(100 + i) for i in range(4)), *(load.resets(200 + i) for i in range(2)),
+              load.stalled_sockets(300), *(load.stalled_events(400 + i) for i in range(2)), load.health()]]
+    memory, files, idle_files = [], [], open_files(pid)
     while load.open():
         await asyncio.sleep(min(1.0, options.minutes))
         memory.append(rss_kib(pid))
+        files.append(open_files(pid))
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.sleep(1)
-    return load.counts, memory, await load.metrics(), [repr(problem) for problem in ended if problem]
+    files = {"idle_before": idle_files, "most": max(files), "median": statistics.median(files), "idle_after": open_files(pid)}
+    return load, memory, files, await load.metrics(), [repr(problem) for problem in ended if problem]
 
 
 class Server:
@@ -167,11 +241,11 @@ def make_certificate(folder):
     return cert, key
 
 
-def judge(counts, memory, books, problems, exit_code):
+def judge(load, memory, files, books, problems, exit_code):
     """One server's part of the result; its `faults` are empty if all is well."""
     quarter = len(memory) // 4
     growth = statistics.median(memory[3 * quarter:]) - statistics.median(memory[quarter:2 * quarter])
-    faults = list(problems)
+    faults, counts = list(problems), load.counts
     if growth > GROWTH_LIMIT_KIB:
         faults.append(f"memory grew by {growth} KiB")
     if books["takt_requests_accepted_total"] != books["takt_requests_finished_total"]:
@@ -179,12 +253,17 @@ def judge(counts, memory, books, problems, exit_code):
     faults += [f"{name} is {books[name]}" for name in ("takt_requests_running", "takt_requests_waiting", "takt_kv_blocks_used") if books[name]]
     if any(key.startswith("http 5") for key in counts):
         faults.append("a 5xx answer")
+    if files["idle_after"] > files["idle_before"] + 2:      # the engine may keep one open that it had not needed yet
+        faults.append(f"{files['idle_after']} open files where {files['idle_before']} were before")
     if exit_code != 0:
         faults.append(f"exit code {exit_code}")
     return {"faults": faults,
             "memory_kib": {"first_quarter": statistics.median(memory[:quarter]), "second_quarter": statistics.median(memory[quarter:2 * quarter]),
                            "last_quarter": statistics.median(memory[3 * quarter:]), "most": max(memory), "samples": len(memory),
                            "over_time": memory[::max(1, len(memory) // 60)], "growth": growth, "allowed": GROWTH_LIMIT_KIB},
+            "open_files": files,
+            "health_ms": {f"p{share}": round(sorted(load.health_ms)[min(len(load.health_ms) - 1, len(load.health_ms) * share // 100)], 2)
+                          for share in (50, 99, 100)},
             "books": {name: books[name] for name in ("takt_requests_accepted_total", "takt_requests_finished_total", "takt_requests_refused_total",
                                                      "takt_generated_tokens_total", "takt_preemptions_total", "takt_kv_blocks_used")},
             "done": counts}
