@@ -59,8 +59,8 @@ int count_clusters(int splits) {
 }   // namespace
 
 int most_split_clusters(int splits) {
-    static const int four = count_clusters(4), eight = count_clusters(8);
-    return splits == 4 ? four : splits == 8 ? eight : 0;
+    static const int two = count_clusters(2), four = count_clusters(4), eight = count_clusters(8);
+    return splits == 2 ? two : splits == 4 ? four : splits == 8 ? eight : 0;
 }
 
 Status launch_gemm_split(cudaStream_t stream, GemmSplitArguments& a, const GemmSplitLaunch& launch) {

@@ -46,10 +46,7 @@ Status run_gemm_wide(cudaStream_t stream, const GemmWideCall& c) {
     CUtensorMap x, weights;
     Status s = context.make_map(&x, c.x, c.rows, linear.in_features(), c.x_stride,
                                 tiles.shares_rows ? kWideRows / 2 : kWideRows, 1);
-    if (s.ok()) {
-        s = context.make_map(&weights, linear.data(), linear.out_features(), linear.in_features(), linear.stride(),
-                             tiles.shares_rows ? tiles.columns : tiles.columns / 2, 1);
-    }
+    if (s.ok()) s = linear.make_map(&weights, tiles.shares_rows ? tiles.columns : tiles.columns / 2, 1);
     if (!s.ok()) return s;
     GemmWideArguments a = {};
     a.header = c.header;

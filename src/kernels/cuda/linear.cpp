@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/gemm_lt.h"
 #include "kernels/cuda/ops_launch.h"
+#include "kernels/cuda/variants.h"
 
 namespace takt::cuda {
 namespace {
@@ -152,11 +153,11 @@ size_t LinearContext::scratch_bytes(int32_t max_rows, int64_t widest_in, int64_t
 }
 
 Status LinearContext::make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride,
-                               int box_rows, int box_chunks) const {
+                               int box_rows, int box_chunks, int64_t chunk_bytes) const {
     if (!has_tensor_copies()) return {};   // nobody will read it
     const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode_);
     const cuuint64_t dims[3] = {64, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>((cols + 63) / 64)};
-    const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride) * 2, 128};
+    const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride) * 2, static_cast<cuuint64_t>(chunk_bytes)};
     const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(box_chunks)};
     const cuuint32_t steps[3] = {1, 1, 1};
     const CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), dims, strides, box,
@@ -165,8 +166,24 @@ Status LinearContext::make_map(CUtensorMap* map, const void* data, int64_t rows,
     return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map was refused"};
 }
 
-Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*),
-                             void* ctx) {
+Status LinearContext::make_pair_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int head_dim,
+                                    int box_pairs) const {
+    if (!has_tensor_copies()) return {};
+    const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode_);
+    const auto u = [](int64_t v) { return static_cast<cuuint64_t>(v); };
+    const cuuint64_t dims[5] = {64, u(head_dim / 2), 2, u(rows / head_dim), u((cols + 63) / 64)};
+    const cuuint64_t strides[4] = {u(stride * 2), u(head_dim / 2 * stride * 2), u(head_dim * stride * 2), 128};
+    const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(box_pairs), 2, 1, 1};
+    const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+    const CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<void*>(data), dims, strides, box, steps,
+                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map of heads was refused"};
+}
+
+Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*), void* ctx, bool in_panels) {
+    constexpr size_t kPanelBytes = 128;
+    const size_t panels = in_panels ? row_bytes / kPanelBytes : 1, panel_bytes = row_bytes / panels;
     const int64_t per_piece = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes));
     if (row_bytes > kStagingBytes) return {kStatusBadArgument, "CUDA: a weight row is too long to stage"};
     int turn = 0;
@@ -175,10 +192,19 @@ Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*f
         const int64_t n = std::min(per_piece, rows - at);
         e = cudaEventSynchronize(staged_[turn]);
         auto* buffer = static_cast<uint8_t*>(staging_[turn]);
-        fill_rows(n, row_bytes, [&](int64_t r) { fill(ctx, at + r, buffer + static_cast<size_t>(r) * row_bytes); });
-        if (e == cudaSuccess) {
-            e = cudaMemcpyAsync(static_cast<uint8_t*>(dst) + static_cast<size_t>(at) * row_bytes, buffer,
-                                static_cast<size_t>(n) * row_bytes, cudaMemcpyHostToDevice, stream_);
+        const auto piece_bytes = static_cast<size_t>(n) * panel_bytes;
+        fill_rows(n, row_bytes, [&](int64_t r) {
+            const auto row = static_cast<size_t>(r);
+            if (!in_panels) return fill(ctx, at + r, buffer + row * row_bytes);
+            thread_local std::vector<uint8_t> whole;
+            whole.resize(row_bytes);
+            fill(ctx, at + r, whole.data());
+            for (size_t i = 0; i < panels; ++i)
+                std::memcpy(buffer + i * piece_bytes + row * panel_bytes, whole.data() + i * panel_bytes, panel_bytes);
+        });
+        for (size_t i = 0; i < panels && e == cudaSuccess; ++i) {
+            e = cudaMemcpyAsync(static_cast<uint8_t*>(dst) + (i * static_cast<size_t>(rows) + static_cast<size_t>(at)) * panel_bytes,
+                                buffer + i * piece_bytes, piece_bytes, cudaMemcpyHostToDevice, stream_);
         }
         if (e == cudaSuccess) e = cudaEventRecord(staged_[turn], stream_);
     }
@@ -198,10 +224,16 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
     const cudaError_t e = cudaMalloc(&p, bytes_);
     if (e != cudaSuccess) return status_of(e);
     data_ = static_cast<__nv_bfloat16*>(p);
-    Status s = context_->make_map(&map_, data_, out_, in_, stride_, 16, 2);
-    if (s.ok()) s = context_->make_map(&tile_map_, data_, out_, in_, stride_, 32, 1);
+    in_panels_ = trials().panels && interleaved_ && in % 64 == 0 && !context_->deterministic() && has_warpgroups();
+    Status s = make_map(&map_, 16, 2);
+    if (s.ok()) s = make_map(&tile_map_, 32, 1);
     if (s.ok()) s = context_->reserve(out_, in_, kind_);
     return s;
+}
+
+Status CudaLinear::make_map(CUtensorMap* map, int box_rows, int box_chunks) const {
+    return in_panels_ ? context_->make_map(map, data_, out_, in_, 64, box_rows, box_chunks, out_ * 128)
+                      : context_->make_map(map, data_, out_, in_, stride_, box_rows, box_chunks);
 }
 
 Status CudaLinear::load(std::span<const HostTensor> parts) {
@@ -218,7 +250,7 @@ Status CudaLinear::load(std::span<const HostTensor> parts) {
     Status s = allocate(out, parts[0].cols);
     if (!s.ok()) return s;
     PartRows rows{parts, interleaved_, stride_};
-    return context_->upload(data_, out_, static_cast<size_t>(stride_) * 2, &PartRows::fill, &rows);
+    return context_->upload(data_, out_, static_cast<size_t>(stride_) * 2, &PartRows::fill, &rows, in_panels_);
 }
 
 CudaEmbedding::~CudaEmbedding() {

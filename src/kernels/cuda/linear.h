@@ -48,10 +48,15 @@ public:
     /// A tensor map over [rows][cols] bf16 with `stride` elements a row: boxes of 64 columns x `box_rows` x
     /// `box_chunks`.
     Status make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
-                    int box_chunks) const;
-    /// Copies `rows` rows made by `fill(row, dst)` through pinned double buffers; returns when all have arrived.
-    Status upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void* ctx, int64_t row, void* dst),
-                  void* ctx);
+                    int box_chunks, int64_t chunk_bytes = 128) const;
+    /// A tensor map over [heads][2][head_dim / 2] rows: boxes of 64 columns x `box_pairs` rows of both halves of a head. Coordinates:
+    /// column, row of the half, half, head, chunk of 64 columns.
+    Status make_pair_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int head_dim,
+                         int box_pairs) const;
+    /// Copies `rows` rows made by `fill(row, dst)` through pinned double buffers; returns when all have arrived. `in_panels`: 128 bytes
+    /// of all rows, then the next 128 of all.
+    Status upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void* ctx, int64_t row, void* dst), void* ctx,
+                  bool in_panels = false);
 
 private:
     LinearContext() = default;
@@ -86,7 +91,11 @@ public:
     [[nodiscard]] bool interleaved() const { return interleaved_; }
     [[nodiscard]] const CUtensorMap& map() const { return map_; }   ///< boxes of 64 x 16 rows x 2 chunks
     [[nodiscard]] const CUtensorMap& tile_map() const { return tile_map_; }   ///< boxes of 64 x 32 rows
+    /// Where only kernels with tensor maps read the weights: 64 columns of all rows, then the next 64, so that a tile's copy is one run.
+    [[nodiscard]] bool in_panels() const { return in_panels_; }
     [[nodiscard]] LinearContext& context() const { return *context_; }
+    /// A tensor map over the weights however they lie; boxes of 64 columns x `box_rows` x `box_chunks`.
+    Status make_map(CUtensorMap* map, int box_rows, int box_chunks) const;
 
     Status load(std::span<const HostTensor> parts);
     /// For benches and tests: device memory of the shape, contents undefined.
@@ -97,7 +106,7 @@ private:
     LinearKind kind_;
     int64_t out_ = 0, in_ = 0, stride_ = 0;
     size_t bytes_ = 0;
-    bool interleaved_ = false;
+    bool interleaved_ = false, in_panels_ = false;
     __nv_bfloat16* data_ = nullptr;
     CUtensorMap map_ = {}, tile_map_ = {};
 };

@@ -11,6 +11,7 @@
 #include "kernels/cuda/mlp.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/qkv_split.h"
 #include "kernels/cuda/rope.h"
 
 namespace takt::cuda {
@@ -135,7 +136,8 @@ Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
     LinearContext& context = l.context();
     FinishQkvCall finish;
     finish.params = &p;
-    if (is_small(l, p.rows, GemvOutput::add) && p.norm.weight != nullptr && !is_split(l, p.rows, Use::input)) {
+    if (is_small(l, p.rows, GemvOutput::add) && p.norm.weight != nullptr && !is_split(l, p.rows, Use::input) &&
+        !qkv_split_fits(p, p.rows)) {
         finish.rows = p.rows;
         finish.sums = context.accumulator();
         finish.stride = l.out_features();
@@ -153,6 +155,10 @@ Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
         return run_finish_qkv(stream, finish);
     }
     return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {
+        if (qkv_split_fits(p, rows)) {
+            const Status normed = norm_to_scratch(stream, l, p.in, p.hidden, p.norm, first, rows);
+            return normed.ok() ? run_qkv_split(stream, {&p, first, rows, context.normed(), l.stride()}) : normed;
+        }
         const Status s = normed_product(stream, l, p.in, p.hidden, p.norm, first, rows);
         if (!s.ok()) return s;
         finish.first_row = first;

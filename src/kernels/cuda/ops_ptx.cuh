@@ -106,6 +106,17 @@ __device__ __forceinline__ void tensor_load_3d(void* dst, const void* map, uint6
 #endif
 }
 
+__device__ __forceinline__ void tensor_load_5d(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2, int c3, int c4,
+                                               uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(shared_address(dst)),
+        "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(policy)
+        : "memory");
+#endif
+}
+
 /// The same to the same places of both blocks of a pair: each block's barrier counts the bytes that arrive there.
 __device__ __forceinline__ void tensor_load_3d_to_pair(void* dst, const void* map, uint64_t* bar, int c0, int c1, int c2,
                                                        uint64_t policy) {

@@ -1,4 +1,4 @@
-// The bf16 warpgroup products of 64 rows with 112 to 256 columns (ops_wgmma.cuh has the narrower ones), both operands K-major in
+// The bf16 warpgroup products of 64 rows with 96 to 256 columns (ops_wgmma.cuh has the narrower ones), both operands K-major in
 // shared memory. Device code only.
 #pragma once
 
@@ -18,7 +18,8 @@ namespace takt::cuda {
 #define TAKT_SIX(t) TAKT_FOUR(t) ", %" #t "4, %" #t "5"
 #define TAKT_EIGHT(t) TAKT_SIX(t) ", %" #t "6, %" #t "7"
 #define TAKT_TEN(t) TAKT_EIGHT(t) ", %" #t "8, %" #t "9"
-#define TAKT_FIFTY "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9" TAKT_TEN(1) TAKT_TEN(2) TAKT_TEN(3) TAKT_TEN(4)
+#define TAKT_FORTY "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9" TAKT_TEN(1) TAKT_TEN(2) TAKT_TEN(3)
+#define TAKT_FIFTY TAKT_FORTY TAKT_TEN(4)
 #define TAKT_EIGHTY TAKT_FIFTY TAKT_TEN(5) TAKT_TEN(6) TAKT_TEN(7)
 // Operands: the sums' registers, then both descriptors and the flag at the places `da`, `db` and `flag`.
 #define TAKT_WGMMA_WIDE(n, registers, da, db, flag, ...) \
@@ -29,6 +30,7 @@ namespace takt::cuda {
     }
 
 #ifdef TAKT_HAS_WGMMA
+TAKT_WGMMA_WIDE(96, TAKT_FORTY TAKT_EIGHT(4), "48", "49", "50", TAKT_TILES_8(0), TAKT_TILES_4(8))
 TAKT_WGMMA_WIDE(112, TAKT_FIFTY TAKT_SIX(5), "56", "57", "58", TAKT_TILES_8(0), TAKT_TILES_4(8), TAKT_TILES_2(12))
 TAKT_WGMMA_WIDE(128, TAKT_FIFTY TAKT_TEN(5) TAKT_FOUR(6), "64", "65", "66", TAKT_TILES_16(0))
 TAKT_WGMMA_WIDE(144, TAKT_FIFTY TAKT_TEN(5) TAKT_TEN(6) TAKT_TWO(7), "72", "73", "74", TAKT_TILES_16(0), TAKT_TILES_2(16))
@@ -55,6 +57,7 @@ __device__ __forceinline__ void wgmma_shared_bf16(float (&)[kTiles][4], uint64_t
 #undef TAKT_SIX
 #undef TAKT_EIGHT
 #undef TAKT_TEN
+#undef TAKT_FORTY
 #undef TAKT_FIFTY
 #undef TAKT_EIGHTY
 #undef TAKT_WGMMA_WIDE

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/ops_ptx.cuh"
+#include "kernels/cuda/rope_turn.cuh"
 
 namespace takt::cuda {
 namespace {
@@ -89,15 +90,6 @@ __device__ __forceinline__ void norm_head(const float* weight, bool one_plus, fl
             h.y[i][j] *= scale * (weight[h.second(p) + j] + shift);
         }
     }
-}
-
-/// Sine and cosine of position times frequency. In float32 the product of a position of 131,072 is wrong by up to 4e-3; the CPU takes
-/// it in float64. What the product lost is known exactly and small: it turns the result a little further.
-__device__ __forceinline__ float2 sine_and_cosine(float position, float frequency) {
-    const float angle = position * frequency, lost = fmaf(position, frequency, -angle);
-    float sine, cosine;
-    sincosf(angle, &sine, &cosine);
-    return make_float2(fmaf(lost, cosine, sine), fmaf(-lost, sine, cosine));
 }
 
 /// Sines and cosines of a lane's pairs at one position.

@@ -4,6 +4,8 @@
 #include "checks.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/qkv_split.h"
+#include "kernels/cuda/variants.h"
 #include "step_builder.h"
 
 namespace takt::check {
@@ -113,6 +115,8 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     p.kv = layout;
     p.kv_layer = cache.data();
     p.q = q.data();
+    if (cuda::trials().qkv_end_rows > 0)
+        bench.report->add(name + " is one product", cuda::qkv_split_fits(p, p.rows) ? 0 : 1, 0);
     for (int turn = 0; turn < 2; ++turn) {
         q.poison();
         cache.poison();
@@ -144,6 +148,42 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     bench.report->add(name + " v", values.error(), 8e-3);
     const int64_t expected = int64_t{c.rows} * 2 * c.kv_heads * c.head_dim;
     bench.report->add(name + " writes only its slots", static_cast<double>(std::llabs(written - expected)), 0);
+}
+
+/// Cases in which q, k and v are finished in their product, by tiles and clusters of every kind; two rows of each step are padding.
+void check_one_product(Bench& bench) {
+    struct Tile {
+        int columns, splits;
+    };
+    const std::vector<Case> cases = {
+        {256, 16, 2, 128, 5, true, false, RopeStyle::half},
+        {448, 28, 4, 128, 9, true, false, RopeStyle::half, 8},
+        {512, 16, 2, 128, 62, true, false, RopeStyle::half, 32},
+        {320, 28, 4, 128, 63, false, false, RopeStyle::half, 16, NormStyle::one_plus},
+        {384, 14, 2, 64, 100, true, false, RopeStyle::half},
+        {576, 16, 2, 128, 126, true, false, RopeStyle::half, 16, NormStyle::plain, 131069},
+        {256, 4, 2, 96, 127, true, false, RopeStyle::none},
+        {448, 28, 4, 128, 200, true, false, RopeStyle::half},
+        {320, 3, 1, 256, 254, true, false, RopeStyle::half},
+        {3584, 28, 4, 128, 30, true, false, RopeStyle::half},
+    };
+    const cuda::Trials before = cuda::trials();
+    for (const Tile tile : {Tile{0, 0}, Tile{96, 2}, Tile{128, 4}, Tile{160, 2}, Tile{160, 4}, Tile{192, 4}, Tile{256, 2}, Tile{256, 4}}) {
+        cuda::trials().qkv_end_rows = 256;
+        cuda::trials().qkv_end_columns = tile.columns;
+        cuda::trials().qkv_end_splits = tile.splits;
+        int index = 0;
+        for (const Case& c : cases) {
+            // All shapes by the tiles that are chosen; a few by the others.
+            const int at = index++;
+            if (tile.columns != 0 && at % 3 != 1 && c.head_dim == 128) continue;
+            const std::string name = "one product " + std::to_string(tile.columns) + "x" + std::to_string(tile.splits) + " hidden " +
+                                     std::to_string(c.hidden) + " head " + std::to_string(c.head_dim) + " rows " + std::to_string(c.rows);
+            run_case<__nv_bfloat16>(bench, c, name + " bf16", false);
+            if (tile.columns == 0) run_case<__half>(bench, c, name + " f16", false);
+        }
+    }
+    cuda::trials() = before;
 }
 
 void check_embed(Bench& bench) {
@@ -209,6 +249,7 @@ void check_attention_input(Bench& bench) {
         run_case<__half>(bench, c, name + " f16", false);
         run_case<__nv_bfloat16>(bench, c, name + " tile", true);
     }
+    check_one_product(bench);
 }
 
 }   // namespace takt::check

@@ -5,6 +5,7 @@
 
 #include "checks.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/variants.h"
 #include "step_builder.h"
 
 namespace takt::check {
@@ -134,7 +135,8 @@ void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& contex
         }
     }
     bench.report->add("gate " + std::to_string(width) + "x" + std::to_string(in) + " rows " + std::to_string(rows) +
-                          (activation == Activation::silu ? "" : " gelu") + (context->deterministic() ? " tile" : ""),
+                          (activation == Activation::silu ? "" : " gelu") + (context->deterministic() ? " tile" : "") +
+                          (cuda::trials().panels ? " panels" : ""),
                       comparison.error(), 1e-2);
 }
 
@@ -199,6 +201,23 @@ void check_row_bits(Bench& bench) {
     }
 }
 
+/// Gate and up whose weights lie in panels, by each of the kernels that read them.
+void check_panels(Bench& bench) {
+    cuda::trials().panels = true;
+    for (const int rows : {1, 3, 7, 8, 15, 31, 62, 63, 64, 100, 127, 200, 300}) {
+        check_gate(bench, bench.context, 448, 1536, rows, Activation::silu);
+        check_gate(bench, bench.context, 576, 1536, rows, Activation::gelu_tanh);
+        check_gate(bench, bench.context, 128, 18944, rows, Activation::silu);
+    }
+    if (!bench.brief) {
+        for (const int rows : {1, 8, 60, 255, 1100}) {
+            check_gate(bench, bench.context, 3584, 18944, rows, Activation::silu);
+            check_gate(bench, bench.context, 2048, 11008, rows, Activation::silu);
+        }
+    }
+    cuda::trials().panels = false;
+}
+
 /// Every kernel and every branch once, in shapes for which a race checker has the patience.
 void check_linear_brief(Bench& bench) {
     for (const auto& context : {bench.context, bench.deterministic}) {
@@ -225,6 +244,7 @@ void check_linear_brief(Bench& bench) {
 }   // namespace
 
 void check_linear(Bench& bench) {
+    check_panels(bench);
     if (bench.brief) return check_linear_brief(bench);
     for (const auto& context : {bench.context, bench.deterministic}) {
         for (const int rows : {1, 2, 3, 5, 7, 17, 100}) {
