@@ -1,7 +1,9 @@
-// forward_bench OUT.jsonl [7b|3b [SCENE,...]]: decode, prefill and mixed steps of Qwen2.5 shapes (those whose name holds one of the
-// given words), whole and by operation, each beside the bytes that it must read over 4.53 TB/s. Exit 77 where there is no device.
+// forward_bench OUT.jsonl [7b|3b [SCENE,... [REPLAYS]]]: decode, prefill and mixed steps of Qwen2.5 shapes (those whose name holds one of the
+// given words), whole and by operation, each beside the bytes that it must read over 4.53 TB/s. REPLAYS: of whole steps, which are then
+// not taken apart; seconds of them show the clock that the card's power allows. Exit 77 where there is no device.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "bench_main.h"
@@ -51,7 +53,7 @@ bool is_wanted(const std::string& name, const std::string& words) {
     return words.empty();
 }
 
-void run_model(const ModelShape& shape, std::FILE* out, const std::string& only) {
+void run_model(const ModelShape& shape, std::FILE* out, const std::string& only, int replays) {
     std::mt19937_64 random(7);
     ModelBench bench(shape, 270000, 32768, random);
     const std::pair<Part, const char*> parts[] = {{Part::input, "input"},   {Part::attention, "attention"},
@@ -65,7 +67,7 @@ void run_model(const ModelShape& shape, std::FILE* out, const std::string& only)
             kv_tokens += s.position_begin + s.num_rows;
             rows += s.num_rows;
         }
-        const int repeats = rows > 10000 ? 3 : rows > 1000 ? 5 : 40;
+        const int repeats = replays > 0 ? replays : rows > 10000 ? 3 : rows > 1000 ? 5 : 40;
         const ModelBench::Timing step = bench.time(scene.segments, Part::all, repeats);
         const double floor_ms = (bench.weight_bytes() + kv_tokens * bench.kv_bytes_a_token()) / 4.53e9;
         std::fprintf(
@@ -74,6 +76,7 @@ void run_model(const ModelShape& shape, std::FILE* out, const std::string& only)
         std::printf("%-3s %-36s %8.3f ms  read floor %7.3f (%.2f) kernels %d |", shape.name.c_str(), scene.name.c_str(),
                     step.step_ms, floor_ms, floor_ms / step.step_ms, step.num_kernels);
         for (const auto& [part, name] : parts) {
+            if (replays > 0) break;
             const double ms = bench.time(scene.segments, part, repeats).step_ms;
             std::fprintf(out, ",\"%s_ms\":%.4f", name, ms);
             std::printf(" %s %.3f", name, ms);
@@ -90,8 +93,9 @@ void run_model(const ModelShape& shape, std::FILE* out, const std::string& only)
 
 int main(int argc, char** argv) {
     const std::string only = argc > 2 ? argv[2] : "", words = argc > 3 ? argv[3] : "";
+    const int replays = argc > 4 ? std::atoi(argv[4]) : 0;
     return takt::check::bench_main(argc, argv, [&](std::FILE* out) {
-        if (only.empty() || only == "7b") takt::check::run_model({"7b", 28, 3584, 28, 4, 128, 18944, 152064}, out, words);
-        if (only.empty() || only == "3b") takt::check::run_model({"3b", 36, 2048, 16, 2, 128, 11008, 151936}, out, words);
+        if (only.empty() || only == "7b") takt::check::run_model({"7b", 28, 3584, 28, 4, 128, 18944, 152064}, out, words, replays);
+        if (only.empty() || only == "3b") takt::check::run_model({"3b", 36, 2048, 16, 2, 128, 11008, 151936}, out, words, replays);
     });
 }
