@@ -1,6 +1,6 @@
-// forward_bench OUT.jsonl [7b|3b [SCENE,... [REPLAYS]]]: decode, prefill and mixed steps of Qwen2.5 shapes (those whose name holds one of the
-// given words), whole and by operation, each beside the bytes that it must read over 4.53 TB/s. REPLAYS: of whole steps, which are then
-// not taken apart; seconds of them show the clock that the card's power allows. Exit 77 where there is no device.
+// forward_bench OUT.jsonl [7b|3b [SCENE,... [REPLAYS]]]: decode, prefill and mixed steps of Qwen2.5 shapes (those whose name holds one
+// of the given words), whole and by operation, each beside the bytes that it must read over 4.53 TB/s. REPLAYS: of whole steps, which
+// are then not taken apart; seconds of them show the clock that the card's power allows. Exit 77 where there is no device.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
