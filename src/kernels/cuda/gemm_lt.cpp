@@ -85,7 +85,8 @@ struct LtGemm::Library {
                find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
                find(preference_create, "cublasLtMatmulPreferenceCreate") &&
                find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
-               find(preference_set, "cublasLtMatmulPreferenceSetAttribute") && find(algo_get, "cublasLtMatmulAlgoConfigGetAttribute") && create(&lt) == CUBLAS_STATUS_SUCCESS;
+               find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
+               find(algo_get, "cublasLtMatmulAlgoConfigGetAttribute") && create(&lt) == CUBLAS_STATUS_SUCCESS;
     }
     ~Library() {
         if (lt != nullptr) destroy(lt);
