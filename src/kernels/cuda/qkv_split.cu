@@ -17,7 +17,7 @@ Status launch_tile(cudaStream_t stream, GemmSplitArguments& a, QkvEnd& e, const 
     a.num_stages = std::min({kSplitMostStages, (kRoom - turns) / Shape::kStageBytes, (a.k_blocks + launch.splits - 1) / launch.splits});
     e.turns_at = std::max(a.num_stages * Shape::kStageBytes, Shape::kSumBytes);
     const int bytes = e.turns_at + turns;
-    if (a.num_stages < 2 || bytes > kRoom) return {kStatusUnsupported, "CUDA: a tile of the attention input is too large"};
+    if (a.num_stages < 1 || bytes > kRoom) return {kStatusUnsupported, "CUDA: a tile of the attention input is too large"};
     const auto kernel = qkv_split_kernel<kGroups, kColumns>;
     const Status s = allow_shared(kernel, kRoom);
     if (!s.ok()) return s;
