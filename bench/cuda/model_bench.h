@@ -20,7 +20,8 @@ struct ModelShape {
 
 class ModelBench {
 public:
-    ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random);
+    /// `in_panels`: how weights of gate and up lie (CudaLinear::in_panels).
+    ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random, bool in_panels = true);
     ~ModelBench();
     ModelBench(const ModelBench&) = delete;
     ModelBench& operator=(const ModelBench&) = delete;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/cuda/ops_launch.h"
-#include "kernels/cuda/variants.h"
 
 namespace takt::cuda {
 namespace {
@@ -67,7 +66,6 @@ struct LtGemm::Library {
     decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
     decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
     decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-    decltype(&cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
 
     template <class F>
     bool find(F& f, const char* name) {
@@ -85,8 +83,7 @@ struct LtGemm::Library {
                find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
                find(preference_create, "cublasLtMatmulPreferenceCreate") &&
                find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
-               find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
-               find(algo_get, "cublasLtMatmulAlgoConfigGetAttribute") && create(&lt) == CUBLAS_STATUS_SUCCESS;
+               find(preference_set, "cublasLtMatmulPreferenceSetAttribute") && create(&lt) == CUBLAS_STATUS_SUCCESS;
     }
     ~Library() {
         if (lt != nullptr) destroy(lt);
@@ -158,18 +155,6 @@ Result<LtGemm::Plan*> LtGemm::plan_for(const Product& p) {
     if (preference != nullptr) l.preference_destroy(preference);
     if (!ok || found == 0) return Error{"CUDA: cuBLASLt has no algorithm for a linear layer"};
     plan->candidates.resize(static_cast<size_t>(found));
-    if (trials().one_kernel) {
-        // Parts of K that a second kernel adds; those added in place are one kernel.
-        const auto takes_two = [&l](const cublasLtMatmulHeuristicResult_t& c) {
-            int32_t splits = 1;
-            uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
-            l.algo_get(&c.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof(splits), nullptr);
-            l.algo_get(&c.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme), nullptr);
-            return splits > 1 && scheme != CUBLASLT_REDUCTION_SCHEME_NONE && scheme != CUBLASLT_REDUCTION_SCHEME_INPLACE;
-        };
-        const auto end = std::remove_if(plan->candidates.begin(), plan->candidates.end(), takes_two);
-        if (end != plan->candidates.begin()) plan->candidates.erase(end, plan->candidates.end());
-    }
     return plans_.emplace(key, std::move(plan)).first->second.get();
 }
 

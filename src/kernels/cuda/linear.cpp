@@ -11,7 +11,6 @@
 
 #include "kernels/cuda/gemm_lt.h"
 #include "kernels/cuda/ops_launch.h"
-#include "kernels/cuda/variants.h"
 
 namespace takt::cuda {
 namespace {
@@ -224,7 +223,7 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
     const cudaError_t e = cudaMalloc(&p, bytes_);
     if (e != cudaSuccess) return status_of(e);
     data_ = static_cast<__nv_bfloat16*>(p);
-    in_panels_ = trials().panels && interleaved_ && in % 64 == 0 && !context_->deterministic() && has_warpgroups();
+    in_panels_ = context_->lays_panels() && interleaved_ && in % 64 == 0 && !context_->deterministic() && has_warpgroups();
     Status s = make_map(&map_, 16, 2);
     if (s.ok()) s = make_map(&tile_map_, 32, 1);
     if (s.ok()) s = context_->reserve(out_, in_, kind_);

@@ -39,6 +39,9 @@ public:
     [[nodiscard]] int32_t* counters() const { return counters_; }   // [2], zero between operations
     [[nodiscard]] __nv_bfloat16* normed() const { return normed_; }   // [chunk_rows][widest in]
     [[nodiscard]] __nv_bfloat16* wide() const { return wide_; }       // [chunk_rows][widest out but heads]
+    /// Whether layers of gate and up that are allocated from now on lie in panels (CudaLinear::in_panels); off in benches and tests only.
+    [[nodiscard]] bool lays_panels() const { return lays_panels_; }
+    void lay_panels(bool on) { lays_panels_ = on; }
     [[nodiscard]] LtGemm* gemm() const { return gemm_.get(); }
 
     /// What `reserve` will have taken once layers of these widths are loaded.
@@ -62,7 +65,7 @@ private:
     LinearContext() = default;
     int num_sms_ = 0;
     int32_t chunk_rows_ = 0;
-    bool deterministic_ = false;
+    bool deterministic_ = false, lays_panels_ = true;
     size_t bytes_ = 0;
     int64_t widest_out_ = 0, widest_in_ = 0, widest_wide_ = 0;
     float* accumulator_ = nullptr;

@@ -4,7 +4,6 @@
 #include "kernels/cuda/gemm_split.h"
 #include "kernels/cuda/ops_launch.h"
 #include "kernels/cuda/qkv_split_launch.h"
-#include "kernels/cuda/variants.h"
 
 namespace takt::cuda {
 namespace {
@@ -18,16 +17,13 @@ struct Tiles {
 
 /// The narrowest tiles of which all clusters run at once. Two row tiles have enough blocks in clusters of two.
 Tiles choose_tiles(int64_t out, int64_t row_tiles) {
-    const Trials& t = trials();
     Tiles tiles{256, row_tiles > 1 ? 2 : 4};
-    if (t.qkv_end_splits != 0) tiles.splits = t.qkv_end_splits;
     const int64_t room = most_split_clusters(tiles.splits);
     for (const int columns : kColumnsOfATile) {
         if ((out + columns - 1) / columns * row_tiles > room) continue;
         tiles.columns = columns;
         break;
     }
-    if (t.qkv_end_columns != 0) tiles.columns = t.qkv_end_columns;
     return tiles;
 }
 
@@ -61,7 +57,7 @@ bool qkv_split_fits(const AttentionInputParams& p, int32_t rows) {
                        l.out_features() == int64_t{p.num_heads + 2 * p.kv.num_kv_heads} * p.kv.head_dim;
     const bool end = p.q_norm.weight == nullptr && p.k_norm.weight == nullptr && p.rope.style != RopeStyle::interleaved &&
                      (p.kv.type == DType::bf16 || p.kv.type == DType::f16);
-    return shape && end && rows >= kSplitLeastRows && rows <= kMostRows && rows <= trials().qkv_end_rows && !l.context().deterministic() &&
+    return shape && end && rows >= kSplitLeastRows && rows <= kMostRows && !l.context().deterministic() &&
            l.kind() == LinearKind::stacked && has_warpgroups() && most_split_clusters(2) > 0 && most_split_clusters(4) > 0;
 }
 
@@ -78,8 +74,8 @@ Status run_qkv_split(cudaStream_t stream, const QkvSplitCall& c) {
     GemmSplitLaunch launch;
     launch.tile_rows = c.rows <= 64 ? 64 : 128;
     const Tiles tiles = choose_tiles(a.out, (c.rows + launch.tile_rows - 1) / launch.tile_rows);
-    launch.columns = tiles.columns;
-    launch.splits = tiles.splits;
+    launch.columns = c.columns != 0 ? c.columns : tiles.columns;
+    launch.splits = c.splits != 0 ? c.splits : tiles.splits;
     CUtensorMap x, weights;
     Status s = context.make_map(&x, c.x, c.rows, linear.in_features(), c.x_stride, launch.tile_rows, 1);
     if (s.ok()) s = context.make_pair_map(&weights, linear.data(), a.out, linear.in_features(), linear.stride(), p.kv.head_dim, 16);

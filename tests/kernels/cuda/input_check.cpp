@@ -3,9 +3,9 @@
 
 #include "checks.h"
 #include "kernels/cuda/embed.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/qkv_split.h"
-#include "kernels/cuda/variants.h"
 #include "step_builder.h"
 
 namespace takt::check {
@@ -79,8 +79,23 @@ std::vector<double> reference_row(const Case& c, const Inputs& in, int row, int 
     return y;
 }
 
+/// Tiles of the product that finishes q, k and v; 0: as it chooses them itself.
+struct Tile {
+    int columns = 0, splits = 0;
+};
+
+/// The attention input; with a tile named, its norm (into `x`) and the product by such tiles.
+Status run_input(Bench& bench, const AttentionInputParams& p, const Tile& tile, __nv_bfloat16* x) {
+    if (tile.columns == 0) return cuda::run_attention_input(bench.stream, p);
+    const int64_t stride = static_cast<const cuda::CudaLinear*>(p.qkv)->stride();
+    const Status s = cuda::run_norm_rows(bench.stream, {p.in.header, nullptr, 0, p.rows, static_cast<const float*>(p.hidden),
+                                                        static_cast<int32_t>(p.qkv->in_features()), p.norm, x, stride});
+    return s.ok() ? cuda::run_qkv_split(bench.stream, {&p, 0, p.rows, x, stride, tile.columns, tile.splits}) : s;
+}
+
+/// `tile`: q, k and v must be finished in their product.
 template <class T>
-void run_case(Bench& bench, const Case& c, const std::string& name, bool deterministic) {
+void run_case(Bench& bench, const Case& c, const std::string& name, bool deterministic, const Tile* tile = nullptr) {
     std::mt19937_64 random(bench.random());
     KvLayout layout{sizeof(T) == 2 && std::is_same_v<T, __half> ? DType::f16 : DType::bf16,
                     1,
@@ -99,6 +114,7 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
         frequencies(in.frequencies);
     DeviceArray<T> cache(layout.layer_bytes() / sizeof(T));
     DeviceArray<__nv_bfloat16> q(static_cast<size_t>(step.padded_rows() * c.heads * c.head_dim));
+    DeviceArray<__nv_bfloat16> x(static_cast<size_t>(step.padded_rows()) * static_cast<size_t>((c.hidden + 63) / 64 * 64));
     AttentionInputParams p;
     p.in = step.device();
     p.rows = step.padded_rows();
@@ -115,12 +131,11 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     p.kv = layout;
     p.kv_layer = cache.data();
     p.q = q.data();
-    if (cuda::trials().qkv_end_rows > 0)
-        bench.report->add(name + " is one product", cuda::qkv_split_fits(p, p.rows) ? 0 : 1, 0);
+    if (tile != nullptr) bench.report->add(name + " is one product", cuda::qkv_split_fits(p, p.rows) ? 0 : 1, 0);
     for (int turn = 0; turn < 2; ++turn) {
         q.poison();
         cache.poison();
-        require(cuda::run_attention_input(bench.stream, p), "attention input");
+        require(run_input(bench, p, tile != nullptr ? *tile : Tile{}, x.data()), "attention input");
         bench.finish(name.c_str());
     }
     const auto got_q = q.get();
@@ -152,9 +167,6 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
 
 /// Cases in which q, k and v are finished in their product, by tiles and clusters of every kind; two rows of each step are padding.
 void check_one_product(Bench& bench) {
-    struct Tile {
-        int columns, splits;
-    };
     const std::vector<Case> cases = {
         {256, 16, 2, 128, 5, true, false, RopeStyle::half},
         {448, 28, 4, 128, 9, true, false, RopeStyle::half, 8},
@@ -167,11 +179,7 @@ void check_one_product(Bench& bench) {
         {320, 3, 1, 256, 254, true, false, RopeStyle::half},
         {3584, 28, 4, 128, 30, true, false, RopeStyle::half},
     };
-    const cuda::Trials before = cuda::trials();
     for (const Tile tile : {Tile{0, 0}, Tile{96, 2}, Tile{128, 4}, Tile{160, 2}, Tile{160, 4}, Tile{192, 4}, Tile{256, 2}, Tile{256, 4}}) {
-        cuda::trials().qkv_end_rows = 256;
-        cuda::trials().qkv_end_columns = tile.columns;
-        cuda::trials().qkv_end_splits = tile.splits;
         int index = 0;
         for (const Case& c : cases) {
             // All shapes by the tiles that are chosen; a few by the others.
@@ -179,11 +187,10 @@ void check_one_product(Bench& bench) {
             if (tile.columns != 0 && at % 3 != 1 && c.head_dim == 128) continue;
             const std::string name = "one product " + std::to_string(tile.columns) + "x" + std::to_string(tile.splits) + " hidden " +
                                      std::to_string(c.hidden) + " head " + std::to_string(c.head_dim) + " rows " + std::to_string(c.rows);
-            run_case<__nv_bfloat16>(bench, c, name + " bf16", false);
-            if (tile.columns == 0) run_case<__half>(bench, c, name + " f16", false);
+            run_case<__nv_bfloat16>(bench, c, name + " bf16", false, &tile);
+            if (tile.columns == 0) run_case<__half>(bench, c, name + " f16", false, &tile);
         }
     }
-    cuda::trials() = before;
 }
 
 void check_embed(Bench& bench) {

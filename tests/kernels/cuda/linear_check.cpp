@@ -5,7 +5,6 @@
 
 #include "checks.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/variants.h"
 #include "step_builder.h"
 
 namespace takt::check {
@@ -136,7 +135,7 @@ void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& contex
     }
     bench.report->add("gate " + std::to_string(width) + "x" + std::to_string(in) + " rows " + std::to_string(rows) +
                           (activation == Activation::silu ? "" : " gelu") + (context->deterministic() ? " tile" : "") +
-                          (cuda::trials().panels ? " panels" : ""),
+                          (context->lays_panels() ? "" : " row after row"),
                       comparison.error(), 1e-2);
 }
 
@@ -201,9 +200,9 @@ void check_row_bits(Bench& bench) {
     }
 }
 
-/// Gate and up whose weights lie in panels, by each of the kernels that read them.
-void check_panels(Bench& bench) {
-    cuda::trials().panels = true;
+/// Gate and up whose weights lie in panels or row after row, by each of the kernels that read them.
+void check_layouts(Bench& bench, bool in_panels) {
+    bench.context->lay_panels(in_panels);
     for (const int rows : {1, 3, 7, 8, 15, 31, 62, 63, 64, 100, 127, 200, 300}) {
         check_gate(bench, bench.context, 448, 1536, rows, Activation::silu);
         check_gate(bench, bench.context, 576, 1536, rows, Activation::gelu_tanh);
@@ -215,7 +214,7 @@ void check_panels(Bench& bench) {
             check_gate(bench, bench.context, 2048, 11008, rows, Activation::silu);
         }
     }
-    cuda::trials().panels = false;
+    bench.context->lay_panels(true);
 }
 
 /// Every kernel and every branch once, in shapes for which a race checker has the patience.
@@ -244,7 +243,8 @@ void check_linear_brief(Bench& bench) {
 }   // namespace
 
 void check_linear(Bench& bench) {
-    check_panels(bench);
+    check_layouts(bench, true);
+    check_layouts(bench, false);
     if (bench.brief) return check_linear_brief(bench);
     for (const auto& context : {bench.context, bench.deterministic}) {
         for (const int rows : {1, 2, 3, 5, 7, 17, 100}) {
