@@ -27,7 +27,8 @@ std::unique_ptr<cuda::CudaLinear> ModelBench::make_linear(int64_t out, int64_t i
     return linear;
 }
 
-ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random, bool in_panels)
+ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random,
+                       std::optional<cuda::WeightOrder> order)
     : shape_(shape), random_(random) {
     require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
     auto context = cuda::LinearContext::create(0, max_rows, false);
@@ -36,7 +37,7 @@ ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_r
         std::exit(3);
     }
     context_ = context.value();
-    context_->lay_panels(in_panels);
+    if (order) context_->set_gate_order(*order);
     context_->gemm()->tune_new_shapes(16);
     pattern_ =
         std::make_unique<DeviceArray<__nv_bfloat16>>(random_values<__nv_bfloat16>(random, kPatternElements, 0.02f));

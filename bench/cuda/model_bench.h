@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ struct ModelShape {
 
 class ModelBench {
 public:
-    /// `in_panels`: how weights of gate and up lie (CudaLinear::in_panels).
-    ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random, bool in_panels = true);
+    /// `order`: of the weights of gate and up; none: the default.
+    ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random,
+               std::optional<cuda::WeightOrder> order = {});
     ~ModelBench();
     ModelBench(const ModelBench&) = delete;
     ModelBench& operator=(const ModelBench&) = delete;

@@ -32,6 +32,7 @@ struct GemvArguments {
     int32_t rest_begin;             // groups from here on are taken by whichever block is free, counted by `taken`
     int32_t* taken;
     bool one_plus, rows_are_samples, is_gelu;
+    bool in_blocks;   // WeightOrder::blocks
 };
 
 /// What one block does: groups [group_begin, group_end) over pieces [piece_begin, piece_end) of 128 columns.
@@ -96,8 +97,8 @@ __device__ __forceinline__ void gemv_produce(const CUtensorMap& map, const GemvA
             barrier_expect(&full[stage], static_cast<uint32_t>(n * kGemvPieceBytes));
             uint8_t* to = ring + stage * kGemvStageBytes;
             for (int i = 0; i < n; ++i) {
-                tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, group * 16, (piece + i) * 2,
-                               kEvictFirst);
+                const int2 box = weight_box(a.in_blocks, group * 16, (piece + i) * 2);
+                tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, box.x, box.y, kEvictFirst);
             }
         }
     }

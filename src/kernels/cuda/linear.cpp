@@ -16,6 +16,7 @@ namespace takt::cuda {
 namespace {
 
 constexpr size_t kStagingBytes = size_t{32} << 20;
+constexpr size_t kPanelBytes = 128;   // 64 columns
 
 uint16_t bf16_of(float v) {
     uint32_t u;
@@ -180,10 +181,9 @@ Status LinearContext::make_pair_map(CUtensorMap* map, const void* data, int64_t 
     return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map of heads was refused"};
 }
 
-Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*), void* ctx, bool in_panels) {
-    constexpr size_t kPanelBytes = 128;
-    const size_t panels = in_panels ? row_bytes / kPanelBytes : 1, panel_bytes = row_bytes / panels;
-    const int64_t per_piece = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes));
+Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*), void* ctx, WeightOrder order) {
+    const size_t panels = order == WeightOrder::panels ? row_bytes / kPanelBytes : 1, panel_bytes = row_bytes / panels;
+    const int64_t per_piece = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes) / kBlockRows * kBlockRows);
     if (row_bytes > kStagingBytes) return {kStatusBadArgument, "CUDA: a weight row is too long to stage"};
     int turn = 0;
     cudaError_t e = cudaSuccess;
@@ -194,12 +194,16 @@ Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*f
         const auto piece_bytes = static_cast<size_t>(n) * panel_bytes;
         fill_rows(n, row_bytes, [&](int64_t r) {
             const auto row = static_cast<size_t>(r);
-            if (!in_panels) return fill(ctx, at + r, buffer + row * row_bytes);
+            if (order == WeightOrder::rows) return fill(ctx, at + r, buffer + row * row_bytes);
             thread_local std::vector<uint8_t> whole;
             whole.resize(row_bytes);
             fill(ctx, at + r, whole.data());
-            for (size_t i = 0; i < panels; ++i)
-                std::memcpy(buffer + i * piece_bytes + row * panel_bytes, whole.data() + i * panel_bytes, panel_bytes);
+            // Where the row's first 128 bytes go, and how far on each next 128.
+            const size_t group = row / kBlockRows, within = row % kBlockRows;
+            const bool in_panels = order == WeightOrder::panels;
+            uint8_t* to = buffer + (in_panels ? row * kPanelBytes : group * kBlockRows * row_bytes + within * kPanelBytes);
+            const size_t step = in_panels ? piece_bytes : kBlockRows * kPanelBytes;
+            for (size_t i = 0; i < row_bytes / kPanelBytes; ++i) std::memcpy(to + i * step, whole.data() + i * kPanelBytes, kPanelBytes);
         });
         for (size_t i = 0; i < panels && e == cudaSuccess; ++i) {
             e = cudaMemcpyAsync(static_cast<uint8_t*>(dst) + (i * static_cast<size_t>(rows) + static_cast<size_t>(at)) * panel_bytes,
@@ -223,7 +227,8 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
     const cudaError_t e = cudaMalloc(&p, bytes_);
     if (e != cudaSuccess) return status_of(e);
     data_ = static_cast<__nv_bfloat16*>(p);
-    in_panels_ = context_->lays_panels() && interleaved_ && in % 64 == 0 && !context_->deterministic() && has_warpgroups();
+    const bool may_choose = interleaved_ && in % 64 == 0 && !context_->deterministic() && has_warpgroups();
+    order_ = may_choose ? context_->gate_order() : WeightOrder::rows;
     Status s = make_map(&map_, 16, 2);
     if (s.ok()) s = make_map(&tile_map_, 32, 1);
     if (s.ok()) s = context_->reserve(out_, in_, kind_);
@@ -231,8 +236,15 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
 }
 
 Status CudaLinear::make_map(CUtensorMap* map, int box_rows, int box_chunks) const {
-    return in_panels_ ? context_->make_map(map, data_, out_, in_, 64, box_rows, box_chunks, out_ * 128)
-                      : context_->make_map(map, data_, out_, in_, stride_, box_rows, box_chunks);
+    switch (order_) {
+        case WeightOrder::rows: return context_->make_map(map, data_, out_, in_, stride_, box_rows, box_chunks);
+        case WeightOrder::panels: return context_->make_map(map, data_, out_, in_, 64, box_rows, box_chunks, out_ * kPanelBytes);
+        case WeightOrder::blocks: break;
+    }
+    // 16 rows' chunks are so many rows of 64 columns; then the next 16 rows'.
+    if (box_rows % kBlockRows != 0) return {kStatusBadArgument, "CUDA: a box of weights divides a block of 16 rows"};
+    return context_->make_map(map, data_, in_ / 64 * kBlockRows, out_ / kBlockRows * 64, 64, kBlockRows * box_chunks,
+                              box_rows / kBlockRows, in_ * kBlockRows * 2);
 }
 
 Status CudaLinear::load(std::span<const HostTensor> parts) {
@@ -249,7 +261,7 @@ Status CudaLinear::load(std::span<const HostTensor> parts) {
     Status s = allocate(out, parts[0].cols);
     if (!s.ok()) return s;
     PartRows rows{parts, interleaved_, stride_};
-    return context_->upload(data_, out_, static_cast<size_t>(stride_) * 2, &PartRows::fill, &rows, in_panels_);
+    return context_->upload(data_, out_, static_cast<size_t>(stride_) * 2, &PartRows::fill, &rows, order_);
 }
 
 CudaEmbedding::~CudaEmbedding() {

@@ -135,7 +135,9 @@ void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& contex
     }
     bench.report->add("gate " + std::to_string(width) + "x" + std::to_string(in) + " rows " + std::to_string(rows) +
                           (activation == Activation::silu ? "" : " gelu") + (context->deterministic() ? " tile" : "") +
-                          (context->lays_panels() ? "" : " row after row"),
+                          (context->gate_order() == cuda::WeightOrder::rows     ? " row after row"
+                           : context->gate_order() == cuda::WeightOrder::panels ? " panels"
+                                                                                : " blocks"),
                       comparison.error(), 1e-2);
 }
 
@@ -200,9 +202,10 @@ void check_row_bits(Bench& bench) {
     }
 }
 
-/// Gate and up whose weights lie in panels or row after row, by each of the kernels that read them.
-void check_layouts(Bench& bench, bool in_panels) {
-    bench.context->lay_panels(in_panels);
+/// Gate and up in another order of their weights than the default, by each of the kernels that read them.
+void check_order(Bench& bench, cuda::WeightOrder order) {
+    const cuda::WeightOrder before = bench.context->gate_order();
+    bench.context->set_gate_order(order);
     for (const int rows : {1, 3, 7, 8, 15, 31, 62, 63, 64, 100, 127, 200, 300}) {
         check_gate(bench, bench.context, 448, 1536, rows, Activation::silu);
         check_gate(bench, bench.context, 576, 1536, rows, Activation::gelu_tanh);
@@ -214,7 +217,7 @@ void check_layouts(Bench& bench, bool in_panels) {
             check_gate(bench, bench.context, 2048, 11008, rows, Activation::silu);
         }
     }
-    bench.context->lay_panels(true);
+    bench.context->set_gate_order(before);
 }
 
 /// Every kernel and every branch once, in shapes for which a race checker has the patience.
@@ -243,8 +246,7 @@ void check_linear_brief(Bench& bench) {
 }   // namespace
 
 void check_linear(Bench& bench) {
-    check_layouts(bench, true);
-    check_layouts(bench, false);
+    for (const auto order : {cuda::WeightOrder::rows, cuda::WeightOrder::panels, cuda::WeightOrder::blocks}) check_order(bench, order);
     if (bench.brief) return check_linear_brief(bench);
     for (const auto& context : {bench.context, bench.deterministic}) {
         for (const int rows : {1, 2, 3, 5, 7, 17, 100}) {
