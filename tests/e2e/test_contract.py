@@ -255,12 +255,12 @@ def test_tenants_have_their_keys_classes_and_caps(tmp_path):
     shown = base64.urlsafe_b64encode(b"secret-a").decode().rstrip("=")
 
     async def body():
-        with pytest.raises(websockets.exceptions.InvalidStatus) as nobody:
+        with pytest.raises(websockets.InvalidStatus) as nobody:
             await connect(server)
         assert nobody.value.response.status_code == 401
         async with connect(server, subprotocols=["takt.v1", "takt.key." + shown]) as one, connect(server, additional_headers=key):
             assert one.subprotocol == "takt.v1"
-            with pytest.raises(websockets.exceptions.InvalidStatus) as third:
+            with pytest.raises(websockets.InvalidStatus) as third:
                 await connect(server, additional_headers=key)
             assert third.value.response.status_code == 429
             for name in "pqr":

@@ -201,11 +201,11 @@ def test_subprotocols_and_paths(sim):
     async def body():
         async with connect(sim, subprotocols=None) as plain:
             assert plain.subprotocol is None
-        with pytest.raises(websockets.exceptions.InvalidStatus) as other:
+        with pytest.raises(websockets.InvalidStatus) as other:
             await connect(sim, subprotocols=["other.v1"])
-        with pytest.raises(websockets.exceptions.InvalidStatus) as path:
+        with pytest.raises(websockets.InvalidStatus) as path:
             await websockets.connect(sim.ws + "/v1/nothing")
-        with pytest.raises(websockets.exceptions.InvalidStatus) as origin:
+        with pytest.raises(websockets.InvalidStatus) as origin:
             await connect(sim, origin="https://evil.example")
         async with connect(sim, origin=sim.http) as own:
             assert own.subprotocol == "takt.v1"
