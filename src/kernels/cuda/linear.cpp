@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kStagingBytes = size_t{32} << 20;
 constexpr size_t kPanelBytes = 128;   // 64 columns
+constexpr WeightOrder kGateOrder = WeightOrder::panels;   // of gate and up
 
 uint16_t bf16_of(float v) {
     uint32_t u;
@@ -88,6 +89,7 @@ struct PartRows {
 Result<std::shared_ptr<LinearContext>> LinearContext::create(int device, int32_t max_rows, bool deterministic) {
     std::shared_ptr<LinearContext> c(new LinearContext());
     c->deterministic_ = deterministic;
+    c->gate_order_ = kGateOrder;
     c->chunk_rows_ = std::clamp(max_rows, kSmallRows, kChunkRows);
     cudaError_t e = cudaDeviceGetAttribute(&c->num_sms_, cudaDevAttrMultiProcessorCount, device);
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&c->stream_, cudaStreamNonBlocking);

@@ -74,7 +74,7 @@ private:
     int num_sms_ = 0;
     int32_t chunk_rows_ = 0;
     bool deterministic_ = false;
-    WeightOrder gate_order_ = WeightOrder::panels;
+    WeightOrder gate_order_ = WeightOrder::rows;
     size_t bytes_ = 0;
     int64_t widest_out_ = 0, widest_in_ = 0, widest_wide_ = 0;
     float* accumulator_ = nullptr;
