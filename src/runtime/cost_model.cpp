@@ -1,5 +1,5 @@
-// CostModel: table by shape, slopes by weighted recursive least squares with a capped covariance, an online quantile margin
-// for each regime. Everything is plain double arithmetic in a fixed order, so that both compilers give the same digits.
+// CostModel: table by shape, slopes by weighted recursive least squares with a capped covariance (where rows are data both in one,
+// row_costs.h), an online quantile margin for each regime. Everything is plain double arithmetic in a fixed order, so that both compilers give the same digits.
 #include "runtime/cost_model.h"
 
 #include <algorithm>
@@ -15,7 +15,6 @@ constexpr double kContextUnit = 1e5;     // K and A are scaled to order 1 for th
 constexpr double kPairUnit = 1e6;
 constexpr double kForgetting = 0.999;
 constexpr double kSlopeGain = 0.5;       // damps the slopes against outliers that pass as truth
-constexpr double kRawSlopeGain = 0.3;    // ... and where the table learns from the same error
 constexpr size_t kSlopes = 3;            // K, A, S
 constexpr double kSegmentDoubtMs = 0.1;  // a segment costs about so much more or less than nothing
 constexpr double kOutlierShare = 0.5;    // an error over this share of the prediction is counted, not learned
@@ -32,22 +31,29 @@ constexpr double kPaceGain = 0.5;        // of the pace, from a step's error in 
 constexpr double kMostPaceError = 0.6;   // ... which counts at most so far: one outlier moves the pace by a third
 constexpr double kMostPace = 0.7;        // the pace stays within e^-0.7 and e^0.7
 constexpr double kFlatShare = 1.15;
-constexpr double kMostGrowth = 1.25;     // a shape's time a row over that of a smaller one at most, where rows are data
 constexpr double kNsPerMs = 1e6;
 
 }  // namespace
 
-/// K, A and S; where rows are data a slice's short rows do not hide the reading of its K and V, and H stands for S.
+/// K, A and S; where rows are data H, the reading of a slice's K and V, stands for S.
 std::array<double, 3> CostModel::loads(const StepFeatures& features) const {
-    const double third = rows_are_data_ ? static_cast<double>(features.prefill_kv_tokens) / kContextUnit
-                                        : static_cast<double>(features.prefill_segments);
-    return {static_cast<double>(features.kv_read_tokens) / kContextUnit, static_cast<double>(features.prefill_pairs) / kPairUnit, third};
+    if (rows_are_data_) {
+        const std::array<double, 3> load = RowCosts::loads(features);
+        return {load[0] / kContextUnit, load[1] / kPairUnit, load[2] / kContextUnit};
+    }
+    return {static_cast<double>(features.kv_read_tokens) / kContextUnit, static_cast<double>(features.prefill_pairs) / kPairUnit,
+            static_cast<double>(features.prefill_segments)};
 }
 
 CostModel::CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const CostRoofline& roofline)
     : ladder_(std::move(row_ladder)), rows_are_data_(rows_are_data), table_(ladder_.size()) {
     TAKT_ASSERT(!ladder_.empty());
     knee_rows_ = std::min(512, std::max(1, ladder_.back() / 2));
+    if (rows_are_data_) {
+        rows_.emplace(ladder_, roofline);
+        take_prices();
+        return;
+    }
     const double read_ns = roofline.weight_bytes / roofline.bytes_per_second * 1e9;
     for (size_t i = 0; i < ladder_.size(); ++i) {
         const double work_ns = roofline.operations_per_row * ladder_[i] / roofline.operations_per_second * 1e9;
@@ -56,10 +62,9 @@ CostModel::CostModel(std::vector<int32_t> row_ladder, bool rows_are_data, const 
     }
     theta_[0] = roofline.kv_bytes_per_token / roofline.bytes_per_second * 1e3 * kContextUnit;
     theta_[1] = roofline.operations_per_pair / roofline.operations_per_second * 1e3 * kPairUnit;
-    if (rows_are_data_) theta_[2] = theta_[0];   // a position read is a position read
     // Prior: a slope may be off by its own size (or by 1 ms a unit if there is no guess), against 2 % noise of a step.
     for (size_t i = 0; i < kSlopes; ++i) {
-        const double doubt = (i < 2 || rows_are_data_ ? std::max(theta_[i], 1.0) : kSegmentDoubtMs) / 0.02;
+        const double doubt = (i < 2 ? std::max(theta_[i], 1.0) : kSegmentDoubtMs) / 0.02;
         covariance_[i][i] = max_variance_[i] = doubt * doubt;
         max_variance_[i] *= 4;
     }
@@ -181,16 +186,23 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
     if (strange && !fresh) {
         if (entry.num_strange < kStrangeRun) {
             ++num_outliers_;
+            if (rows_are_data_) learn_rows(features, total_ns);   // as far as it believes errors: late slices are rare and may all be strange
             return CostVerdict::outlier;
         }
         entry.count = 0;   // the device changed: start this shape again
         entry.num_strange = 0;
+        if (rows_are_data_) rows_->doubt();
     }
     double& mean_error = error_[static_cast<size_t>(where)];
     mean_error += (std::abs(total_ns - predicted_ns) / total_ns - mean_error) / std::min(++samples_[static_cast<size_t>(where)], 200U);
-    learn_table(features, error_ns, total_ns);
-    learn_slopes(shape_index(features.rows), features, error_ns, total_ns);
-    refresh_envelope();
+    if (rows_are_data_) {
+        ++entry.count;
+        learn_rows(features, total_ns);
+    } else {
+        learn_table(features, error_ns, total_ns);
+        learn_slopes(shape_index(features.rows), features, error_ns, total_ns);
+        refresh_envelope();
+    }
     return CostVerdict::learned;
 }
 
@@ -202,40 +214,40 @@ void CostModel::follow_pace(double ratio) {
     pace_ = std::exp(std::clamp(std::log(pace_) + kPaceGain * error, -kMostPace, kMostPace));
 }
 
-void CostModel::learn_entry(size_t index, double error_ns, double weight) {
+void CostModel::learn_rows(const StepFeatures& features, double total_ns) {
+    rows_->observe(features, total_ns - static_cast<double>(features.one_off_ns));
+    take_prices();
+}
+
+/// Prices where rows are data, in the form in which all others are read.
+void CostModel::take_prices() {
+    for (size_t i = 0; i < table_.size(); ++i) table_[i].ns = table_[i].envelope_ns = std::max(rows_->base_ns(i), 500.0);
+    const std::array<double, kSlopes> slopes = rows_->slopes_ns();
+    theta_ = {slopes[0] * kContextUnit / kNsPerMs, slopes[1] * kPairUnit / kNsPerMs, slopes[2] * kContextUnit / kNsPerMs};
+}
+
+void CostModel::learn_entry(size_t index, double error_ns) {
     Entry& entry = table_[index];
     const double gain = 0.5 / std::min(std::max(entry.count, 1U), kTableWindow);
-    // What lies under the envelope has no say in a prediction: it must not fall further for its errors, or it is lost for long.
-    const bool hidden = rows_are_data_ && error_ns < 0 && entry.ns < entry.envelope_ns;
-    if (!hidden) entry.ns = std::max(entry.ns + error_ns * gain * weight, 500.0);
-    if (weight >= 0.5) ++entry.count;
+    entry.ns = std::max(entry.ns + error_ns * gain, 500.0);
+    ++entry.count;
 }
 
 void CostModel::learn_table(const StepFeatures& features, double error_ns, double total_ns) {
     const int32_t largest = ladder_.back();
     if (features.rows > largest) {   // several launches: the error belongs mostly to the full shape
-        learn_entry(ladder_.size() - 1, error_ns / ((features.rows + largest - 1) / largest), 1.0);
+        learn_entry(ladder_.size() - 1, error_ns / ((features.rows + largest - 1) / largest));
         return;
     }
-    const size_t above = shape_index(features.rows);
-    if (table_[above].count == 0) {   // first sight: believe it, the slopes' part aside
-        const double scale = rows_are_data_ ? static_cast<double>(ladder_[above]) / std::max(features.rows, 1) : 1.0;
-        const double own_ns = std::max(total_ns - slopes_ns(features), 0.3 * total_ns);
-        table_[above].ns = std::max(500.0, above > 0 && rows_are_data_ && scale > 1.0
-                                               ? std::max(own_ns, table_[above].ns * own_ns / launch_ns(features.rows))
-                                               : own_ns);
-        table_[above].count = 1;
-        fill_unmeasured();
+    Entry& entry = table_[shape_index(features.rows)];
+    if (entry.count > 0) {
+        learn_entry(shape_index(features.rows), error_ns);
         return;
     }
-    if (!rows_are_data_ || above == 0 || features.rows >= ladder_[above]) {
-        learn_entry(above, error_ns, 1.0);
-        return;
-    }
-    const double share = static_cast<double>(features.rows - ladder_[above - 1]) / (ladder_[above] - ladder_[above - 1]);
-    const double norm = share * share + (1 - share) * (1 - share);
-    if (table_[above - 1].count > 0) learn_entry(above - 1, error_ns, (1 - share) / norm);
-    learn_entry(above, error_ns, share / norm);
+    // First sight: believe it, the slopes' part aside.
+    entry.ns = std::max(500.0, std::max(total_ns - slopes_ns(features), 0.3 * total_ns));
+    entry.count = 1;
+    fill_unmeasured();
 }
 
 void CostModel::fill_unmeasured() {
@@ -259,25 +271,21 @@ void CostModel::fill_unmeasured() {
 void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns) {
     Entry& entry = table_[shape];
     const std::array<double, kSlopes> load = loads(features);
-    // Between two shapes the rows differ from step to step and the table's own error with them: no usual load to compare with.
-    const bool within = !rows_are_data_;
-    if (within && entry.num_loads == 0) {
+    if (entry.num_loads == 0) {
         entry.mean_load = load;
         entry.mean_error_ns = error_ns;
         entry.num_loads = 1;
         return;
     }
     const double total_ms = total_ns / kNsPerMs;
-    const double error_ms = (error_ns - (within ? entry.mean_error_ns : 0.0)) / kNsPerMs;
+    const double error_ms = (error_ns - entry.mean_error_ns) / kNsPerMs;
     std::array<double, kSlopes> x = load, px{};
-    if (within) {
-        entry.num_loads = std::min(entry.num_loads + 1, kTableWindow);
-        const double share = 1.0 / entry.num_loads;
-        entry.mean_error_ns += (error_ns - entry.mean_error_ns) * share;
-        for (size_t i = 0; i < kSlopes; ++i) {
-            x[i] = load[i] - entry.mean_load[i];
-            entry.mean_load[i] += x[i] * share;
-        }
+    entry.num_loads = std::min(entry.num_loads + 1, kTableWindow);
+    const double share = 1.0 / entry.num_loads;
+    entry.mean_error_ns += (error_ns - entry.mean_error_ns) * share;
+    for (size_t i = 0; i < kSlopes; ++i) {
+        x[i] = load[i] - entry.mean_load[i];
+        entry.mean_load[i] += x[i] * share;
     }
     double spread = 0;
     for (size_t i = 0; i < kSlopes; ++i) {
@@ -290,7 +298,7 @@ void CostModel::learn_slopes(size_t shape, const StepFeatures& features, double 
     double effect_ms = 0;
     for (size_t i = 0; i < kSlopes; ++i) {
         gain[i] = px[i] / denominator;
-        move[i] = std::max((within ? kSlopeGain : kRawSlopeGain) * gain[i] * error_ms, -theta_[i]);   // a slope never falls under 0
+        move[i] = std::max(kSlopeGain * gain[i] * error_ms, -theta_[i]);   // a slope never falls under 0
         effect_ms += move[i] * x[i];
     }
     // Loads that grow together, as in a document: one slope would have to fall under 0 so that another may rise. As it cannot, a step that
@@ -347,21 +355,10 @@ void CostModel::learn_margin(CostRegime regime, double ratio) {
     }
 }
 
-/// The table read upwards: never falling, and, where rows are data, bounded by what smaller shapes were seen to take. Many rows share the
-/// reading of the weights, so that a row of theirs costs no more than one of few. Without that bound a stall at a shape's first sight, when
-/// there is nothing to tell it by, would be believed of it and of all that nobody has tried: nobody would try them, for they seem not to
-/// fit.
+/// The table read upwards: never falling.
 void CostModel::refresh_envelope() {
-    double highest = 0, least_per_row = 0;
-    for (size_t i = 0; i < table_.size(); ++i) {
-        Entry& entry = table_[i];
-        if (least_per_row > 0) entry.ns = std::min(entry.ns, kMostGrowth * least_per_row * ladder_[i]);
-        highest = std::max(highest, entry.ns);
-        entry.envelope_ns = highest;
-        if (!rows_are_data_ || entry.count == 0) continue;
-        const double per_row = highest / ladder_[i];
-        least_per_row = least_per_row > 0 ? std::min(least_per_row, per_row) : per_row;
-    }
+    double highest = 0;
+    for (Entry& entry : table_) entry.envelope_ns = highest = std::max(highest, entry.ns);
 }
 
 CostSnapshot CostModel::snapshot() const {
@@ -380,7 +377,7 @@ CostSnapshot CostModel::snapshot() const {
 std::string CostModel::save() const {
     std::ostringstream out;
     out.precision(9);
-    out << "takt-cost-table 1 " << ladder_.size() << ' ' << (rows_are_data_ ? 1 : 0) << '\n';
+    out << "takt-cost-table 2 " << ladder_.size() << ' ' << (rows_are_data_ ? 1 : 0) << '\n';
     for (size_t i = 0; i < ladder_.size(); ++i) {
         out << ladder_[i] << ' ' << table_[i].ns << ' ' << std::min(table_[i].count, kTableWindow) << '\n';
     }
@@ -395,7 +392,7 @@ bool CostModel::load(const std::string& text) {
     std::string magic;
     int version = 0, data = 0;
     size_t count = 0;
-    if (!(in >> magic >> version >> count >> data) || magic != "takt-cost-table" || version != 1) return false;
+    if (!(in >> magic >> version >> count >> data) || magic != "takt-cost-table" || version != 2) return false;
     if (count != ladder_.size() || (data != 0) != rows_are_data_) return false;
     std::vector<Entry> table = table_;
     for (size_t i = 0; i < count; ++i) {
@@ -414,8 +411,15 @@ bool CostModel::load(const std::string& text) {
     theta_[1] = pairs;
     if (rows_are_data_) theta_[2] = reads;
     shared_margin_ = margin;
-    fill_unmeasured();
-    refresh_envelope();
+    if (rows_are_data_) {
+        std::vector<double> base_ns;
+        for (const Entry& entry : table_) base_ns.push_back(entry.ns);
+        rows_->believe(base_ns, {context / kContextUnit * kNsPerMs, pairs / kPairUnit * kNsPerMs, reads / kContextUnit * kNsPerMs});
+        take_prices();
+    } else {
+        fill_unmeasured();
+        refresh_envelope();
+    }
     return true;
 }
 

@@ -1,29 +1,21 @@
 // CostModel: predicts a step's time from its shape and learns from the device's own timings (scheduling.md 4.1, 4.3).
-// That = L[n~] + kd K + ka A + ks S + e; where rows are data (L[n] + kd K + ka A + kh H + e) x pace. Pure; engine thread only;
-// snapshots for metrics are plain copies.
+// That = L[n~] + kd K + ka A + ks S + e; where rows are data (L[n] + kd K + ka A + kh H + e) x pace, learned by RowCosts. Pure; engine
+// thread only; snapshots for metrics are plain copies.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/cost_roofline.h"
 #include "runtime/plan.h"
+#include "runtime/row_costs.h"
 
 namespace takt {
 
 enum class CostRegime : uint8_t { decode, mixed_small, mixed_large };
-
-/// First guess before anything was measured.
-struct CostRoofline {
-    double bytes_per_second = 50e9;
-    double operations_per_second = 1e11;
-    double launch_seconds = 0;
-    double weight_bytes = 0;           ///< read by every step
-    double operations_per_row = 0;
-    double kv_bytes_per_token = 0;
-    double operations_per_pair = 0;
-};
 
 struct CostSnapshot {
     std::array<double, 3> error_ratio{};   ///< mean |e| / T a regime
@@ -85,19 +77,22 @@ private:
     [[nodiscard]] double slopes_ns(const StepFeatures& features) const;
     [[nodiscard]] double expected_ns(const StepFeatures& features) const;   // the pace in it
     void follow_pace(double ratio);
-    void learn_entry(size_t index, double error_ns, double weight);
+    void learn_entry(size_t index, double error_ns);
     void learn_table(const StepFeatures& features, double error_ns, double total_ns);
     void learn_slopes(size_t shape, const StepFeatures& features, double error_ns, double total_ns);
     void move_slopes(const std::array<double, 3>& by);
     void cap_covariance();
     void learn_margin(CostRegime regime, double ratio);
     void fill_unmeasured();
+    void learn_rows(const StepFeatures& features, double total_ns);
+    void take_prices();
     void refresh_envelope();
 
     std::vector<int32_t> ladder_;
     bool rows_are_data_;
     int32_t knee_rows_;
     std::vector<Entry> table_;          // one a shape
+    std::optional<RowCosts> rows_;      // where rows are data: table and slopes are copies of its prices
     std::array<double, 3> theta_{};     // ms a unit of K, of A and of S (or H)
     std::array<std::array<double, 3>, 3> covariance_{};
     std::array<double, 3> max_variance_{};

@@ -17,6 +17,7 @@ struct StepFeatures {
     int64_t kv_read_tokens = 0;   ///< K = sum of decode context lengths
     int64_t prefill_pairs = 0;    ///< A = sum c (h + (c + 1) / 2)
     int64_t prefill_kv_tokens = 0; ///< H = sum h + c: K and V that the slices read, whatever their rows
+    int64_t single_row_tokens = 0; ///< of H, those of slices of one row
     uint64_t one_off_ns = 0;      ///< e: copies of KV to and from the host's memory before the step
 
     /// A decode row behind `context` tokens.
@@ -31,6 +32,7 @@ struct StepFeatures {
         ++prefill_segments;
         prefill_pairs += int64_t{count} * context + int64_t{count} * (count + 1) / 2;
         prefill_kv_tokens += int64_t{context} + count;
+        if (count == 1) single_row_tokens += int64_t{context} + 1;
     }
 };
 

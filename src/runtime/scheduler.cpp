@@ -233,9 +233,7 @@ void Scheduler::Impl::apply(const StepOutcome& outcome, uint64_t now_ns) {
     launched.erase(launched.begin());
     applied_step = step.step;
     if (!outcome.failed && outcome.device_ns > 0) {
-        // A late slice is of a size that no other step deep in a document has: what it tells of would bend the prices of all others.
-        const bool learns = !is_late_slice(step);
-        note_gaps(step, outcome.device_ns, learns ? cost.observe(step.features, outcome.device_ns) : CostVerdict::outlier);
+        note_gaps(step, outcome.device_ns, cost.observe(step.features, outcome.device_ns));
     }
     charge(step, outcome.device_ns);
     for (const Launched::Part& part : step.parts) {
