@@ -1,5 +1,6 @@
 // CostModel: table by shape, slopes by weighted recursive least squares with a capped covariance (where rows are data both in one,
-// row_costs.h), an online quantile margin for each regime. Everything is plain double arithmetic in a fixed order, so that both compilers give the same digits.
+// row_costs.h), an online quantile margin for each regime. Everything is plain double arithmetic in a fixed order, so that both
+// compilers give the same digits.
 #include "runtime/cost_model.h"
 
 #include <algorithm>
@@ -186,7 +187,7 @@ CostVerdict CostModel::observe(const StepFeatures& features, uint64_t device_ns)
     if (strange && !fresh) {
         if (entry.num_strange < kStrangeRun) {
             ++num_outliers_;
-            if (rows_are_data_) learn_rows(features, total_ns);   // as far as it believes errors: late slices are rare and may all be strange
+            if (rows_are_data_) learn_rows(features, total_ns);   // as far as it believes errors: rare late slices may all be strange
             return CostVerdict::outlier;
         }
         entry.count = 0;   // the device changed: start this shape again

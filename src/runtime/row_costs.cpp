@@ -8,8 +8,8 @@ namespace takt {
 namespace {
 
 constexpr size_t kSlopes = 3;
-// Doubt in the beginning, in parts of the roofline's price: of the base, of all rows alike and of each kind, of K, A and H. Attention is far
-// from the peak of products that the roofline knows; rows of one slice share the reading of their K and V.
+// Doubt in the beginning, in parts of the roofline's price: of the base, of all rows alike and of each kind, of K, A and H. Attention is
+// far from the peak of products that the roofline knows; rows of one slice share the reading of their K and V.
 constexpr double kBaseDoubt = 1.0, kRowsDoubt = 1.0, kOneRowDoubt = 0.3, kNeighbours = 0.5;
 constexpr std::array<double, kSlopes> kSlopeDoubts{0.5, 2.0, 0.7};
 constexpr std::array<double, kSlopes> kLeastSlopes{10, 1, 10};   // nanoseconds: units where the roofline names less, or no price

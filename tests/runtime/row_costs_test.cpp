@@ -115,7 +115,8 @@ TEST_CASE("prices stay in bounds over a million steps of one kind, and still lea
     CHECK(slopes[1] == Approx(115).epsilon(0.01));   // nothing was heard of it
     sim::Random random(5);
     for (int i = 0; i < 2000; ++i) {
-        const StepFeatures f = features(random.between(0, 60), random.between(0, 5000), random.between(0, 5000));
+        const int32_t rows = random.between(0, 60), context = random.between(0, 5000);
+        const StepFeatures f = features(rows, context, random.between(0, 5000));
         costs.observe(f, usual_ns(f));
     }
     CHECK(costs.slopes_ns()[0] == Approx(550).epsilon(0.15));
@@ -131,7 +132,10 @@ TEST_CASE("a stall of a hundred times a step's length moves no price far, a devi
     for (int i = 0; i < 10; ++i) cost.observe(f, static_cast<uint64_t>(usual_ns(f)));
     CHECK(static_cast<double>(cost.predict_ns(f)) == Approx(usual_ns(f)).epsilon(0.05));
     CostModel slow(kLadder, true, roofline());
-    for (int i = 0; i < 60; ++i) slow.observe(features(i % 12, 100 + i, 100), static_cast<uint64_t>(10 * usual_ns(features(i % 12, 100 + i, 100))));
+    for (int i = 0; i < 60; ++i) {
+        const StepFeatures one = features(i % 12, 100 + i, 100);
+        slow.observe(one, static_cast<uint64_t>(10 * usual_ns(one)));
+    }
     CHECK(static_cast<double>(slow.predict_ns(f)) == Approx(10 * usual_ns(f)).epsilon(0.25));
 }
 
