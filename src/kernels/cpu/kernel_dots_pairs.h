@@ -77,5 +77,24 @@ TAKT_LANES void dot_planes(const uint8_t* block, int strip, const QuantBlock* co
     });
 }
 
+constexpr int kStripBytes = 2 * kStripRows * kBlockColumns;   // of a strip of a block, unpacked
+
+template <DType kType>
+TAKT_LANES void unpack_strip(const uint8_t* block, int strip, uint8_t* out) {
+    repeat<8>([&](auto q) TAKT_INLINE {
+        store_ints(out + q * 128, plane_pair<kType, decltype(q)::value, 0>(block, strip));
+        store_ints(out + q * 128 + 64, plane_pair<kType, decltype(q)::value, 1>(block, strip));
+    });
+}
+
+/// dot_planes() of a strip that is unpacked.
+template <int first, int count, bool kHigh, int kRows>
+TAKT_LANES void dot_unpacked(const uint8_t* strip, const QuantBlock* const* x, BlockSums<kRows>& sums) {
+    repeat<count>([&](auto i) TAKT_INLINE {
+        constexpr int q = first + decltype(i)::value;
+        dot_columns(load_ints(strip + q * 128), load_ints(strip + q * 128 + 64), x, q * 4, sums);
+    });
+}
+
 }  // namespace
 }  // namespace takt::cpu

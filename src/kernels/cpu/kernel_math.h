@@ -108,16 +108,12 @@ void quantise(const float* x, int64_t cols, int limit, int span, QuantBlock* out
         if (b % span == 0) scale = span_scale(p, left < span * kBlockColumns ? left : span * kBlockColumns, limit, inverse);
         const Lanes first = inverse != 0.0f ? load_columns(p, left) : zero();
         const Lanes second = inverse != 0.0f ? load_columns(p + 16, left - 16) : zero();
-        const Ints a = to_int(max(min(round_nearest(first * broadcast(inverse)), bound), low));
-        const Ints c = to_int(max(min(round_nearest(second * broadcast(inverse)), bound), low));
+        // Conversion rounds to the nearest.
+        const Ints a = to_int(max(min(first * broadcast(inverse), bound), low));
+        const Ints c = to_int(max(min(second * broadcast(inverse), bound), low));
         QuantBlock& block = out[b];
         store_quants(block, a, c);
         block.scale = scale;
-        const int32_t first_sum = reduce_add(a), second_sum = reduce_add(c);
-        block.sum = first_sum + second_sum;
-        block.minus_half_sums[0] = -first_sum;
-        block.minus_half_sums[1] = -second_sum;
-        block.float_sum = static_cast<float>(block.sum);
     }
 }
 

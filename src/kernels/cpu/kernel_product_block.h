@@ -42,13 +42,11 @@ enum class Dots {
     paired,   // 16 bits, columns in pairs
 };
 
-/// The exact sums of half `h` (or the whole) of a block of one strip, as float32. `pairs`: the block's pair sums.
-template <DType kType, int kRows, int h, Dots kDots>
-TAKT_LANES void block_sums(const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x, Lanes* out) {
-    constexpr bool kHigh = kDots != Dots::low;
+/// Where the sums of half `h` (or the whole) of a block begin: at what offsets of the stored weights add too much.
+template <DType kType, int h, int kRows>
+TAKT_LANES void begin_sums(const QuantBlock* const* x, BlockSums<kRows>& sums) {
     constexpr bool is_half = kFormat<kType>.sub_columns == 16;
     constexpr int offset = kFormat<kType>.bytes && kSignedBytes ? 0 : kFormat<kType>.offset;   // else subtracted when loaded
-    BlockSums<kRows> sums;
     repeat<kRows>([&](auto r) TAKT_INLINE {
         static_assert((offset & (offset - 1)) == 0);
         if constexpr (is_half && offset > 0) {
@@ -57,6 +55,30 @@ TAKT_LANES void block_sums(const uint8_t* block, const int16_t* pairs, int strip
             begin_sum<r>(sums, offset == 0 ? 0 : -offset * x[r]->sum);
         }
     });
+}
+
+/// Exact sums of half `h` under the weights' scale and minimum.
+template <DType kType, int h, bool kHigh, int kRows>
+TAKT_LANES void add_sums(const BlockSums<kRows>& sums, Lanes scale, Lanes minimum, const QuantBlock* const* x, Lanes* part) {
+    Lanes values[kRows];
+    repeat<kRows>([&](auto r) TAKT_INLINE { values[r] = to_float(end_sum<kHigh, r>(sums)); });
+    repeat<kRows>([&](auto r) TAKT_INLINE {
+        part[r] = fma(scale, values[r], part[r]);
+        if constexpr (kFormat<kType>.has_min) {
+            const float total = kFormat<kType>.sub_columns == 32 ? x[r]->float_sum : -static_cast<float>(x[r]->minus_half_sums[h]);
+            part[r] = fma(minimum, broadcast(total), part[r]);
+        }
+    });
+}
+
+/// Adds half `h` (or the whole) of a block for one strip. `pairs`: the block's pair sums.
+template <DType kType, int kRows, int h, Dots kDots>
+TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
+                         Lanes* part) {
+    constexpr bool kHigh = kDots != Dots::low;
+    constexpr bool is_half = kFormat<kType>.sub_columns == 16;
+    BlockSums<kRows> sums;
+    begin_sums<kType, h>(x, sums);
     if constexpr (kDots == Dots::paired) {
         dot_paired<kType>(block, pairs, strip, x, sums);
     } else if constexpr (kFormat<kType>.bytes) {
@@ -64,23 +86,9 @@ TAKT_LANES void block_sums(const uint8_t* block, const int16_t* pairs, int strip
     } else {
         dot_planes<kType, is_half ? h * 4 : 0, is_half ? 4 : 8, kHigh>(block, strip, x, sums);
     }
-    repeat<kRows>([&](auto r) TAKT_INLINE { out[r] = to_float(end_sum<kHigh, r>(sums)); });
-}
-
-/// Adds half `h` (or the whole) of a block for one strip.
-template <DType kType, int kRows, int h, Dots kDots>
-TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
-                         Lanes* part) {
-    Lanes sums[kRows], scale, minimum;
-    block_sums<kType, kRows, h, kDots>(block, pairs, strip, x, sums);
-    block_scales<kType, kDots != Dots::low>(header, block, strip, h, scale, minimum);
-    repeat<kRows>([&](auto r) TAKT_INLINE {
-        part[r] = fma(scale, sums[r], part[r]);
-        if constexpr (kFormat<kType>.has_min) {
-            const float total = kFormat<kType>.sub_columns == 32 ? x[r]->float_sum : -static_cast<float>(x[r]->minus_half_sums[h]);
-            part[r] = fma(minimum, broadcast(total), part[r]);
-        }
-    });
+    Lanes scale, minimum;
+    block_scales<kType, kHigh>(header, block, strip, h, scale, minimum);
+    add_sums<kType, h, kHigh>(sums, scale, minimum, x, part);
 }
 
 /// Adds one block for one strip, in units of the activations' scale.

@@ -34,6 +34,13 @@ struct alignas(64) QuantBlock {
     int32_t sum = 0;
     int32_t minus_half_sums[2] = {};   // of the first and of the last 16 columns, negative: where a sum of weights less an offset begins
     int32_t pair_start = 0;            // what the products of `paired` bytes with one another add too much, -256 times
+
+    void set_sums(int32_t first_half, int32_t second_half) {
+        sum = first_half + second_half;
+        minus_half_sums[0] = -first_half;
+        minus_half_sums[1] = -second_half;
+        float_sum = static_cast<float>(sum);
+    }
 };
 
 /// Rows of activations, quantised by the path that multiplies them: integers in blocks of 32.
@@ -86,6 +93,9 @@ struct KernelTable {
     void (*quantise)(const float* x, int64_t cols, int limit, int span, QuantBlock* out);
     /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
     void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
+    /// The same for any number of rows from 8 on, of 16 bits, and types with `fewest_panel_rows`: unpacked once for all rows. null: the
+    /// path has none.
+    void (*product_panel)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
     /// What the weights alone add too much to products in pairs of columns, negative: [block][32 rows]. Such products have the same
     /// bits by fewer dot instructions, for types that are `is_pairable`. null: the path has none.
     void (*pair_sums)(const PackedGroup& group, int16_t* out);

@@ -4,12 +4,12 @@
 
 #include "kernels/cpu/kernel_attention.h"
 #include "kernels/cpu/kernel_dots_pairs.h"
-#include "kernels/cpu/kernel_product.h"
+#include "kernels/cpu/kernel_product_panel.h"
 
 namespace takt::cpu {
 
 const KernelTable& avx2_kernels() {
-    static constexpr KernelTable kTable{"avx2", kMaxTileRows, quantise, product,   nullptr, product_float, rms_norm, gate,
+    static constexpr KernelTable kTable{"avx2", kMaxTileRows, quantise, product, product_panel, nullptr, product_float, rms_norm, gate,
                                         soft_cap, add,          add_tile,  attention,     merge,    store_kv, quantise_kv,
                                         argmax,   sum_exp};
     return kTable;

@@ -10,7 +10,7 @@
 namespace takt::cpu {
 
 const KernelTable& avx512_kernels() {
-    static constexpr KernelTable kTable{"avx512", kMaxTileRows, quantise, product,   pair_sums, product_float, rms_norm, gate,
+    static constexpr KernelTable kTable{"avx512", kMaxTileRows, quantise, product,   nullptr, pair_sums, product_float, rms_norm, gate,
                                         soft_cap, add,          add_tile,  attention,     merge,    store_kv, quantise_kv,
                                         argmax,   sum_exp};
     return kTable;

@@ -148,6 +148,11 @@ TAKT_LANES Ints load_ints(const void* p) {
     const auto* q = static_cast<const __m256i*>(p);
     return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
 }
+TAKT_LANES void store_ints(void* p, Ints x) {
+    auto* q = static_cast<__m256i*>(p);
+    _mm256_storeu_si256(q, x.a);
+    _mm256_storeu_si256(q + 1, x.b);
+}
 TAKT_LANES Ints broadcast_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 TAKT_LANES Lanes to_float(Ints x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 TAKT_LANES Ints to_int(Lanes x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
@@ -168,10 +173,11 @@ TAKT_LANES void store_i8(void* p, Ints x) {
 TAKT_LANES void store_i16(void* p, Ints x) { _mm256_storeu_si256(static_cast<__m256i*>(p), pack_words(x)); }
 /// Swaps the middle two of every four lanes.
 TAKT_LANES Ints swap_middle(Ints x) { return {_mm256_shuffle_epi32(x.a, 0xd8), _mm256_shuffle_epi32(x.b, 0xd8)}; }
-/// The integers of a QuantBlock as this path multiplies them.
+/// The integers of a QuantBlock as this path multiplies them, and their sums.
 TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
     store_i16(block.values, swap_middle(first));
     store_i16(block.values + 16, swap_middle(second));
+    block.set_sums(reduce_add(first), reduce_add(second));
 }
 
 template <int n>

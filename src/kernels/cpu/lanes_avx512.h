@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/kernel_table.h"
@@ -116,25 +117,33 @@ TAKT_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 TAKT_LANES Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
 TAKT_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 TAKT_LANES Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-TAKT_LANES int32_t reduce_add(Ints a) { return _mm512_reduce_add_epi32(a.v); }
 /// Integers in [-128, 127] as bytes.
 TAKT_LANES void store_i8(void* p, Ints a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
-/// Splits 16 columns from `first` on, 256 * high + low, both in [-128, 127], into the planes of a block; the high plane once more, paired:
-/// 120 and -8 added in turns of four. What the paired bytes give multiplied with one another, -256 times.
-TAKT_LANES int32_t store_planes(QuantBlock& block, int first, Ints a) {
-    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8);
-    const __m512i turns = _mm512_mask_blend_epi32(0xf0f0, _mm512_set1_epi32(120), _mm512_set1_epi32(-8));
-    const __m128i paired = _mm512_cvtepi32_epi8(_mm512_add_epi32(high, turns));
-    auto* planes = reinterpret_cast<uint8_t*>(block.values) + first;
-    store_i8(planes, a);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + 32), _mm512_cvtepi32_epi8(high));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(block.paired + first), paired);
-    const __m128i products = _mm_dpbusd_epi32(_mm_setzero_si128(), paired, _mm_srli_epi64(paired, 32));
-    return -256 * (_mm_extract_epi32(products, 0) + _mm_extract_epi32(products, 2));
-}
-/// The integers of a QuantBlock as this path multiplies them: planes of bytes.
+/// Splits 32 columns, 256 * high + low, both in [-128, 127], into the planes of a block; the high plane once more, paired: 120 and -8 added
+/// in turns of four; what the paired bytes give multiplied with one another, -256 times; and the sums.
 TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
-    block.pair_start = store_planes(block, 0, first) + store_planes(block, 16, second);
+    // Packed in turns: four columns of the first half, four of the second; a block's planes are in order again after one permutation.
+    const __m512i words = _mm512_packs_epi32(first.v, second.v);
+    const __m512i high = _mm512_srli_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(128)), 8);
+    const __m512i bytes = _mm512_packus_epi16(_mm512_and_si512(words, _mm512_set1_epi16(255)), high);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i planes = _mm512_permutexvar_epi32(order, bytes);
+    const __m256i turns = _mm256_set1_epi64x(static_cast<long long>(0xf8f8f8f878787878u));
+    const __m256i paired = _mm256_add_epi8(_mm512_extracti64x4_epi64(planes, 1), turns);
+    _mm512_storeu_si512(block.values, planes);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(block.paired), paired);
+    // Sums of both halves, in pairs of lanes, and of the products: the even lanes, odd ones are zero.
+    const __m512i twos = _mm512_madd_epi16(words, _mm512_set1_epi16(1));
+    const __m256i fours = _mm256_add_epi32(_mm512_castsi512_si256(twos), _mm512_extracti64x4_epi64(twos, 1));
+    const __m256i products = _mm256_dpbusd_epi32(_mm256_setzero_si256(), paired, _mm256_srli_epi64(paired, 32));
+    const __m128i halves = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+    const __m128i joined = _mm_add_epi32(_mm256_castsi256_si128(products), _mm256_extracti128_si256(products, 1));
+    const __m128i all = _mm_hadd_epi32(halves, joined);    // first, second, two of the products
+    const __m128i total = _mm_hadd_epi32(all, all);        // first + second, products
+    const __m128i fields = _mm_blend_epi32(_mm_shuffle_epi32(total, 0x40), _mm_shuffle_epi32(all, 0x10), 6);
+    static_assert(offsetof(QuantBlock, pair_start) == offsetof(QuantBlock, sum) + 12);   // the half sums lie between
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(&block.sum), _mm_mullo_epi32(fields, _mm_setr_epi32(1, -1, -1, -256)));
+    block.float_sum = _mm_cvtss_f32(_mm_cvtepi32_ps(total));
 }
 
 /// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.

@@ -186,11 +186,12 @@ TAKT_LANES void store_planes(int8_t* p, Ints a) {
     vst1q_s8(p, narrow(a));
     vst1q_s8(p + 32, narrow(map_int([&](int i) { return vshrq_n_s32(vaddq_s32(a.v[i], vdupq_n_s32(128)), 8); })));
 }
-/// The integers of a QuantBlock as this path multiplies them: two planes of bytes.
+/// The integers of a QuantBlock as this path multiplies them, two planes of bytes, and their sums.
 TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
     auto* planes = reinterpret_cast<int8_t*>(block.values);
     store_planes(planes, first);
     store_planes(planes + 16, second);
+    block.set_sums(reduce_add(first), reduce_add(second));
 }
 
 /// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.

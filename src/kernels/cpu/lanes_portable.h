@@ -152,10 +152,11 @@ TAKT_LANES Ints swap_middle(Ints a) {
     constexpr int order[4] = {0, 2, 1, 3};
     return map_int([&](int i) { return a.v[(i & ~3) + order[i & 3]]; });
 }
-/// The integers of a QuantBlock as this path multiplies them.
+/// The integers of a QuantBlock as this path multiplies them, and their sums.
 TAKT_LANES void store_quants(QuantBlock& block, Ints first, Ints second) {
     store_i16(block.values, swap_middle(first));
     store_i16(block.values + 16, swap_middle(second));
+    block.set_sums(reduce_add(first), reduce_add(second));
 }
 /// Shifts right by n, left by -n where n is negative, and keeps the bits of `mask`.
 template <int n>

@@ -170,6 +170,10 @@ void PackedMatrix::read_row(int64_t r, float* out) const {
     }
 }
 
+bool CpuLinear::has_plain() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const PackedMatrix& part) { return is_plain(part.type); });
+}
+
 int64_t CpuLinear::out_features() const {
     int64_t total = 0;
     for (const PackedMatrix& part : parts_) total += part.rows;

@@ -34,6 +34,8 @@ public:
     [[nodiscard]] int64_t in_features() const override { return parts_.front().cols; }
     [[nodiscard]] size_t bytes() const override;
     [[nodiscard]] const std::vector<PackedMatrix>& parts() const { return parts_; }
+    /// Some part is not quantised.
+    [[nodiscard]] bool has_plain() const;
 
 private:
     std::vector<PackedMatrix> parts_;

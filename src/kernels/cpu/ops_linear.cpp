@@ -144,7 +144,7 @@ void run_attention_input(TaskContext& context, const void* data) {
     auto* shared = static_cast<uint8_t*>(context.shared_scratch(products + (shared_rows ? RowBlock::bytes(rows, cols) : 0)));
     void* memory = shared_rows ? shared + products : context.scratch(RowBlock::bytes(rows, cols));
     if (shared == nullptr || memory == nullptr) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, kernels);
+    RowBlock block(memory, rows, cols, context.arithmetic, kernels, linear.has_plain());
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = reinterpret_cast<float*>(shared);
@@ -180,7 +180,7 @@ void run_linear_residual(TaskContext& context, const void* data) {
     auto* shared = static_cast<uint8_t*>(shared_bytes > 0 ? context.shared_scratch(shared_bytes) : nullptr);
     void* memory = shared_rows ? static_cast<void*>(shared + branch_bytes) : context.scratch(RowBlock::bytes(rows, cols));
     if (memory == nullptr || (shared_bytes > 0 && shared == nullptr)) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, kernels);
+    RowBlock block(memory, rows, cols, context.arithmetic, kernels, linear.has_plain());
     const auto* x = static_cast<const float*>(p.x);
     prepare_rows(context, rows, NormParams{}, [&](int64_t r) { return x + r * cols; }, block);
     auto* residual = static_cast<float*>(p.hidden);
@@ -219,7 +219,7 @@ void run_mlp_input(TaskContext& context, const void* data) {
     const int64_t cols = linear.in_features();
     void* memory = rows_memory(context, rows, cols);
     if (memory == nullptr) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, kernels);
+    RowBlock block(memory, rows, cols, context.arithmetic, kernels, linear.has_plain());
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = static_cast<float*>(p.out);
@@ -250,7 +250,7 @@ void run_logits(TaskContext& context, const void* data) {
     if (samples == 0) return;
     void* memory = rows_memory(context, samples, cols);
     if (memory == nullptr) return;
-    RowBlock block(memory, samples, cols, context.arithmetic, kernels);
+    RowBlock block(memory, samples, cols, context.arithmetic, kernels, head.has_plain());
     const auto* hidden = static_cast<const float*>(p.hidden);
     auto source = [&](int64_t s) { return hidden + std::max(p.in.samples[s].row, 0) * cols; };
     prepare_rows(context, samples, p.norm, source, block);

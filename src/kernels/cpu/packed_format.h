@@ -86,6 +86,13 @@ constexpr bool is_pairable(DType t) {
     return f.nibbles && !f.twos && !f.ones;
 }
 
+/// Rows from which on it pays to unpack weights once for all of them, where a path can: types of several planes cost most, those with
+/// scales of scales a little, others are unpacked as fast as they are loaded (0).
+constexpr int fewest_panel_rows(DType t) {
+    const PackedFormat f = packed_format(t);
+    return f.twos || f.ones ? 8 : f.header_bytes > 0 ? 24 : 0;
+}
+
 /// Blocks of 32 columns that `cols` columns take (the last one padded with zeros).
 constexpr int64_t num_blocks(int64_t cols) { return (cols + kBlockColumns - 1) / kBlockColumns; }
 

@@ -6,17 +6,27 @@
 
 namespace takt::cpu {
 
-void rotate(const Rotation& rotation, RopeStyle style, float* head) {
-    const int step = style == RopeStyle::interleaved ? 2 : 1;
-    const int other = style == RopeStyle::interleaved ? 1 : rotation.half;
+namespace {
+
+/// Pairs (i * step, i * step + other) of a head. Known steps let the compiler take several pairs at once.
+template <int step>
+void rotate_pairs(const Rotation& rotation, int other, float* __restrict head) {
+    const float* __restrict cosine = rotation.cosine;
+    const float* __restrict sine = rotation.sine;
+    float* __restrict second = head + other;
     for (int i = 0; i < rotation.half; ++i) {
-        float& a = head[i * step];
-        float& b = head[i * step + other];
-        const float old_a = a;
-        const float old_b = b;
-        a = old_a * rotation.cosine[i] - old_b * rotation.sine[i];
-        b = old_a * rotation.sine[i] + old_b * rotation.cosine[i];
+        const float a = head[i * step];
+        const float b = second[i * step];
+        head[i * step] = a * cosine[i] - b * sine[i];
+        second[i * step] = a * sine[i] + b * cosine[i];
     }
+}
+
+}  // namespace
+
+void rotate(const Rotation& rotation, RopeStyle style, float* head) {
+    if (style == RopeStyle::interleaved) return rotate_pairs<2>(rotation, 1, head);
+    rotate_pairs<1>(rotation, rotation.half, head);
 }
 
 RotationCache::Table& RotationCache::table(const RopeParams& rope, int half) {

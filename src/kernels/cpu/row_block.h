@@ -26,8 +26,9 @@ public:
         return static_cast<size_t>(rows) * blocks * (kBlockColumns * sizeof(float) + sizeof(QuantBlock)) + 2 * 64;
     }
 
-    RowBlock(void* memory, int64_t rows, int64_t cols, CpuArithmetic arithmetic, const KernelTable& kernels)
-        : kernels_(kernels), cols_(cols), arithmetic_(arithmetic) {
+    /// Only products with plain types need float32 beside integers.
+    RowBlock(void* memory, int64_t rows, int64_t cols, CpuArithmetic arithmetic, const KernelTable& kernels, bool for_plain = true)
+        : kernels_(kernels), cols_(cols), arithmetic_(arithmetic), for_plain_(for_plain) {
         quant_.num_blocks = num_blocks(cols);
         quant_.bytes_only = arithmetic == CpuArithmetic::int8;
         floats_ = static_cast<float*>(memory);
@@ -38,18 +39,22 @@ public:
     /// Norms `x` into row `row` (a norm without weights copies) and quantises it.
     void set_row(int64_t row, const float* x, const NormParams& norm) {
         float* out = float_row(row);
+        const bool bytes = arithmetic_ == CpuArithmetic::int8;
+        const bool integers = bytes || arithmetic_ == CpuArithmetic::int16;
         if (norm.weight != nullptr) {
             kernels_.rms_norm(x, norm.weight, norm.epsilon, norm.style == NormStyle::one_plus, cols_, out);
-        } else {
+        } else if (!integers || for_plain_) {
             std::memcpy(out, x, static_cast<size_t>(cols_) * sizeof(float));
         }
-        for (int64_t c = cols_; c < quant_.num_blocks * kBlockColumns; ++c) out[c] = 0.0f;
-        if (arithmetic_ == CpuArithmetic::bf16) {
-            for (int64_t c = 0; c < cols_; ++c) out[c] = bf16_to_f32(f32_to_bf16(out[c]));
+        if (!integers || for_plain_) {
+            for (int64_t c = cols_; c < quant_.num_blocks * kBlockColumns; ++c) out[c] = 0.0f;
         }
-        if (arithmetic_ != CpuArithmetic::int16 && arithmetic_ != CpuArithmetic::int8) return;
-        const bool bytes = arithmetic_ == CpuArithmetic::int8;
-        kernels_.quantise(out, cols_, bytes ? 127 : kWideLimit, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
+        if (integers) {
+            const float* from = norm.weight != nullptr ? out : x;
+            kernels_.quantise(from, cols_, bytes ? 127 : kWideLimit, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
+        }
+        if (arithmetic_ != CpuArithmetic::bf16) return;
+        for (int64_t c = 0; c < cols_; ++c) out[c] = bf16_to_f32(f32_to_bf16(out[c]));
     }
     /// out[r][0..32) = rows x group, for rows [row, row + count). Cut into balanced tiles.
     void multiply(PackedGroup group, int64_t row, int64_t count, float* out, size_t out_stride) {
@@ -60,6 +65,10 @@ public:
             return;
         }
         if (count < kFewestPairedRows) group.pair_sums = nullptr;
+        const int panel_rows = kernels_.product_panel == nullptr || quant_.bytes_only ? 0 : fewest_panel_rows(group.type);
+        if (panel_rows > 0 && count >= panel_rows) {
+            return kernels_.product_panel(group, quant_, row, static_cast<int>(count), out, out_stride);
+        }
         const int64_t tiles = (count + kernels_.max_tile_rows - 1) / kernels_.max_tile_rows;
         for (int64_t t = 0; t < tiles; ++t) {
             const int64_t from = count * t / tiles;
@@ -74,6 +83,7 @@ private:
     const KernelTable& kernels_;
     int64_t cols_;
     CpuArithmetic arithmetic_;
+    bool for_plain_;
     float* floats_ = nullptr;
     QuantRows quant_;
 };
