@@ -18,6 +18,7 @@ struct Case {
     int block_tokens = 16;
     NormStyle style = NormStyle::plain;
     int position = 37;   // of the first row
+    bool odd_rows = false;   // rows of zeros, of large and of tiny values among the others
 };
 
 struct Inputs {
@@ -30,6 +31,10 @@ Inputs make_inputs(const Case& c, int rows, std::mt19937_64& random) {
     const int out = (c.heads + 2 * c.kv_heads) * c.head_dim;
     Inputs in;
     in.hidden = random_values<float>(random, n(rows) * n(c.hidden), 2.0f, 0.1f);
+    for (size_t r = 0; r < n(rows) && c.odd_rows; ++r) {
+        const float factors[] = {1.0f, 0.0f, 3e4f, 1e-7f, 1e15f};
+        for (size_t i = 0; i < n(c.hidden); ++i) in.hidden[r * n(c.hidden) + i] *= factors[(r + r / 5) % 5];
+    }
     in.norm = random_values<float>(random, n(c.hidden), 0.2f, 1.0f);
     in.bias = random_values<float>(random, n(out), 0.5f);
     in.q_norm = random_values<float>(random, n(c.head_dim), 0.2f, 1.0f);
@@ -79,14 +84,16 @@ std::vector<double> reference_row(const Case& c, const Inputs& in, int row, int 
     return y;
 }
 
-/// Tiles of the product that finishes q, k and v; 0: as it chooses them itself.
+/// Tiles of the product that finishes q, k and v; 0: as it chooses them itself. `norms`: the product norms its rows.
 struct Tile {
     int columns = 0, splits = 0;
+    bool norms = true;
 };
 
-/// The attention input; with a tile named, its norm (into `x`) and the product by such tiles.
+/// The attention input; with a tile named, its norm (into `x`, unless the product norms) and the product by such tiles.
 Status run_input(Bench& bench, const AttentionInputParams& p, const Tile& tile, __nv_bfloat16* x) {
     if (tile.columns == 0) return cuda::run_attention_input(bench.stream, p);
+    if (tile.norms) return cuda::run_qkv_split(bench.stream, {&p, 0, p.rows, nullptr, 0, tile.columns, tile.splits});
     const int64_t stride = static_cast<const cuda::CudaLinear*>(p.qkv)->stride();
     const Status s = cuda::run_norm_rows(bench.stream, {p.in.header, nullptr, 0, p.rows, static_cast<const float*>(p.hidden),
                                                         static_cast<int32_t>(p.qkv->in_features()), p.norm, x, stride});
@@ -131,7 +138,10 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     p.kv = layout;
     p.kv_layer = cache.data();
     p.q = q.data();
-    if (tile != nullptr) bench.report->add(name + " is one product", cuda::qkv_split_fits(p, p.rows) ? 0 : 1, 0);
+    if (tile != nullptr) {
+        const bool is_one = cuda::qkv_split_fits(p, p.rows) && (tile->columns != 0 || cuda::qkv_split_norms(p, p.rows));
+        bench.report->add(name + " is one product", is_one ? 0 : 1, 0);
+    }
     for (int turn = 0; turn < 2; ++turn) {
         q.poison();
         cache.poison();
@@ -142,13 +152,18 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     const auto got_cache = cache.get();
     Comparison queries, keys, values;
     int64_t written = 0;
+    double worst_row = 0;
     for (const T& v : got_cache) written += std::isnan(value_of(v)) ? 0 : 1;
     for (int r = 0; r<c.rows; r += c.rows> 12 ? 5 : 1) {
         const int segment = r == 0 ? 0 : 1, position = r == 0 ? c.position : 5 + r - 1;
         const auto y = reference_row(c, in, r, position);
+        Comparison row;
         for (int i = 0; i < c.heads * c.head_dim; ++i) {
-            queries.add(value_of(got_q[static_cast<size_t>(r * c.heads * c.head_dim + i)]), y[static_cast<size_t>(i)]);
+            const double got = value_of(got_q[static_cast<size_t>(r * c.heads * c.head_dim + i)]);
+            queries.add(got, y[static_cast<size_t>(i)]);
+            row.add(got, y[static_cast<size_t>(i)]);
         }
+        worst_row = std::max(worst_row, row.error());
         for (int kv = 0; kv < 2; ++kv) {
             for (int i = 0; i < c.kv_heads * c.head_dim; ++i) {
                 const size_t at = step.cache_offset(layout, segment, position, kv, i / c.head_dim) / sizeof(T) +
@@ -161,35 +176,86 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     bench.report->add(name + " q", queries.error(), 8e-3);
     bench.report->add(name + " k", keys.error(), 8e-3);
     bench.report->add(name + " v", values.error(), 8e-3);
+    bench.report->add(name + " worst row of q", worst_row, 1.2e-2);
     const int64_t expected = int64_t{c.rows} * 2 * c.kv_heads * c.head_dim;
     bench.report->add(name + " writes only its slots", static_cast<double>(std::llabs(written - expected)), 0);
 }
 
-/// Cases in which q, k and v are finished in their product, by tiles and clusters of every kind; two rows of each step are padding.
+/// Cases in which q, k and v are finished in their product, by tiles and clusters of every kind, normed there or before; two rows of each
+/// step are padding.
 void check_one_product(Bench& bench) {
+    const RopeStyle half = RopeStyle::half;
+    const NormStyle plain = NormStyle::plain;
     const std::vector<Case> cases = {
-        {256, 16, 2, 128, 5, true, false, RopeStyle::half},
-        {448, 28, 4, 128, 9, true, false, RopeStyle::half, 8},
-        {512, 16, 2, 128, 62, true, false, RopeStyle::half, 32},
-        {320, 28, 4, 128, 63, false, false, RopeStyle::half, 16, NormStyle::one_plus},
-        {384, 14, 2, 64, 100, true, false, RopeStyle::half},
-        {576, 16, 2, 128, 126, true, false, RopeStyle::half, 16, NormStyle::plain, 131069},
+        {256, 16, 2, 128, 5, true, false, half},
+        {448, 28, 4, 128, 9, true, false, half, 8, plain, 37, true},
+        {512, 16, 2, 128, 62, true, false, half, 32},
+        {320, 28, 4, 128, 63, false, false, half, 16, NormStyle::one_plus, 37, true},
+        {384, 14, 2, 64, 100, true, false, half},
+        {576, 16, 2, 128, 126, true, false, half, 16, plain, 131069},
         {256, 4, 2, 96, 127, true, false, RopeStyle::none},
-        {448, 28, 4, 128, 200, true, false, RopeStyle::half},
-        {320, 3, 1, 256, 254, true, false, RopeStyle::half},
-        {3584, 28, 4, 128, 30, true, false, RopeStyle::half},
+        {448, 28, 4, 128, 200, true, false, half, 16, plain, 37, true},
+        {320, 3, 1, 256, 254, true, false, half},
+        {3584, 28, 4, 128, 30, true, false, half},
+        {2048, 32, 8, 64, 17, false, false, half, 16, plain, 37, true},
+        {2048, 16, 2, 128, 64, true, false, half},
+        {1536, 12, 2, 128, 7, true, false, half},
+        {640, 28, 4, 128, 129, false, false, half, 16, plain, 37, true},
     };
-    for (const Tile tile : {Tile{0, 0}, Tile{96, 2}, Tile{128, 4}, Tile{160, 2}, Tile{160, 4}, Tile{192, 4}, Tile{256, 2}, Tile{256, 4}}) {
+    const Tile tiles[] = {{},        {96, 2},         {128, 4},       {160, 2},        {160, 4},        {192, 4},       {256, 2},
+                          {256, 4}, {96, 2, false}, {128, 4, false}, {160, 4, false}, {192, 4, false}, {256, 2, false}};
+    for (const Tile& tile : tiles) {
         int index = 0;
         for (const Case& c : cases) {
             // All shapes by the tiles that are chosen; a few by the others.
             const int at = index++;
             if (tile.columns != 0 && at % 3 != 1 && c.head_dim == 128) continue;
-            const std::string name = "one product " + std::to_string(tile.columns) + "x" + std::to_string(tile.splits) + " hidden " +
-                                     std::to_string(c.hidden) + " head " + std::to_string(c.head_dim) + " rows " + std::to_string(c.rows);
+            if (tile.norms && tile.columns > 160 && c.rows + 2 > 64) continue;
+            if (bench.brief && c.hidden > 640) continue;
+            const std::string name = "one product " + std::to_string(tile.columns) + "x" + std::to_string(tile.splits) +
+                                     (tile.norms ? " norms" : "") + " hidden " + std::to_string(c.hidden) + " head " +
+                                     std::to_string(c.head_dim) + " rows " + std::to_string(c.rows);
             run_case<__nv_bfloat16>(bench, c, name + " bf16", false, &tile);
             if (tile.columns == 0) run_case<__half>(bench, c, name + " f16", false, &tile);
         }
+    }
+}
+
+/// Which attention inputs are one product, and which of those norm their rows.
+void check_choice(Bench& bench) {
+    struct Choice {
+        const char* name;
+        int hidden, heads, kv_heads, rows;
+        bool fits, norms;
+        bool head_norm = false, deterministic = false, has_norm = true;
+        RopeStyle rope = RopeStyle::half;
+    };
+    const Choice choices[] = {
+        {"four rows", 256, 16, 2, 4, false, false},
+        {"five rows", 256, 16, 2, 5, true, true},
+        {"256 rows", 256, 16, 2, 256, true, true},
+        {"257 rows", 256, 16, 2, 257, false, false},
+        {"norms of heads", 256, 16, 2, 32, false, false, true},
+        {"interleaved pairs", 256, 16, 2, 32, false, false, false, false, true, RopeStyle::interleaved},
+        {"a width of half chunks", 288, 16, 2, 32, false, false},
+        {"deterministic", 256, 16, 2, 32, false, false, false, true},
+        {"no norm", 256, 16, 2, 32, true, false, false, false, false},
+        {"wide tiles of 64 rows", 256, 48, 8, 64, true, true},
+        {"wide tiles of 128 rows", 256, 48, 8, 65, true, false},
+    };
+    DeviceArray<float> weight(512);
+    for (const Choice& c : choices) {
+        cuda::CudaLinear linear(c.deterministic ? bench.deterministic : bench.context, LinearKind::stacked);
+        require(linear.allocate(int64_t{c.heads + 2 * c.kv_heads} * 128, c.hidden), "weights");
+        AttentionInputParams p;
+        p.qkv = &linear;
+        p.num_heads = c.heads;
+        p.kv = {DType::bf16, 1, c.kv_heads, 128, 16, 8};
+        if (c.has_norm) p.norm.weight = weight.data();
+        if (c.head_norm) p.q_norm.weight = p.k_norm.weight = weight.data();
+        p.rope.style = c.rope;
+        const bool fits = cuda::qkv_split_fits(p, c.rows), norms = fits && cuda::qkv_split_norms(p, c.rows);
+        bench.report->add(std::string("choice of ") + c.name, fits == c.fits && norms == c.norms ? 0 : 1, 0);
     }
 }
 
@@ -250,6 +316,7 @@ void check_attention_input(Bench& bench) {
     };
     int index = 0;
     for (const Case& c : cases) {
+        if (bench.brief && c.hidden > 640) continue;
         const std::string name = "input " + std::to_string(index++) + " hidden " + std::to_string(c.hidden) + " rows " +
                                  std::to_string(c.rows);
         run_case<__nv_bfloat16>(bench, c, name + " bf16", false);
@@ -257,6 +324,7 @@ void check_attention_input(Bench& bench) {
         run_case<__nv_bfloat16>(bench, c, name + " tile", true);
     }
     check_one_product(bench);
+    check_choice(bench);
 }
 
 }   // namespace takt::check
