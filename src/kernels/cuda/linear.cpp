@@ -168,19 +168,6 @@ Status LinearContext::make_map(CUtensorMap* map, const void* data, int64_t rows,
     return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map was refused"};
 }
 
-Status LinearContext::make_float_map(CUtensorMap* map, const float* data, int64_t rows, int64_t cols, int box_rows) const {
-    if (!has_tensor_copies()) return {};
-    const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode_);
-    const cuuint64_t dims[3] = {32, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(cols / 32)};
-    const cuuint64_t strides[2] = {static_cast<cuuint64_t>(cols) * 4, 128};
-    const cuuint32_t box[3] = {32, static_cast<cuuint32_t>(box_rows), 2};
-    const cuuint32_t steps[3] = {1, 1, 1};
-    const CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, const_cast<float*>(data), dims, strides, box, steps,
-                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return r == CUDA_SUCCESS ? Status{} : Status{kStatusBadArgument, "CUDA: a tensor map of float rows was refused"};
-}
-
 Status LinearContext::make_pair_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int head_dim,
                                     int box_pairs) const {
     if (!has_tensor_copies()) return {};

@@ -60,8 +60,6 @@ public:
     /// `box_chunks`.
     Status make_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
                     int box_chunks, int64_t chunk_bytes = 128) const;
-    /// A tensor map over [rows][cols] float32, cols a multiple of 64: boxes of 32 columns x `box_rows` x 2 such chunks.
-    Status make_float_map(CUtensorMap* map, const float* data, int64_t rows, int64_t cols, int box_rows) const;
     /// A tensor map over [heads][2][head_dim / 2] rows: boxes of 64 columns x `box_pairs` rows of both halves of a head. Coordinates:
     /// column, row of the half, half, head, chunk of 64 columns.
     Status make_pair_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int head_dim,

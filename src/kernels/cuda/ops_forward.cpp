@@ -156,7 +156,6 @@ Status run_attention_input(cudaStream_t stream, const AttentionInputParams& p) {
     }
     return in_chunks(context, p.rows, [&](int32_t first, int32_t rows) {
         if (qkv_split_fits(p, rows)) {
-            if (qkv_split_norms(p, rows)) return run_qkv_split(stream, {&p, first, rows});
             const Status normed = norm_to_scratch(stream, l, p.in, p.hidden, p.norm, first, rows);
             return normed.ok() ? run_qkv_split(stream, {&p, first, rows, context.normed(), l.stride()}) : normed;
         }

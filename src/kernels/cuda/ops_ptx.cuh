@@ -180,17 +180,6 @@ __device__ __forceinline__ float4 load_from_block(uint32_t address, uint32_t ran
 #endif
     return v;
 }
-/// The same, four bytes.
-__device__ __forceinline__ float load_float_from_block(uint32_t address, uint32_t rank) {
-    float v = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %1, %2;\n\tld.shared::cluster.f32 %0, [there];\n\t}"
-                 : "=f"(v)
-                 : "r"(address), "r"(rank)
-                 : "memory");
-#endif
-    return v;
-}
 /// Arrives at the barrier that lies at the same place in block `rank` of the cluster. Tells that this warp has read what lies there;
 /// releases no writes to the other block (that took a fence over the whole device, and a third of a product's time).
 __device__ __forceinline__ void barrier_arrive_at(uint64_t* bar, uint32_t rank) {

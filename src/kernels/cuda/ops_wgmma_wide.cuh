@@ -1,5 +1,5 @@
-// The bf16 warpgroup products of 64 rows with 96 to 256 columns (ops_wgmma.cuh has the narrower ones), the columns K-major in shared
-// memory, the rows too or in registers. Device code only.
+// The bf16 warpgroup products of 64 rows with 96 to 256 columns (ops_wgmma.cuh has the narrower ones), both operands K-major in
+// shared memory. Device code only.
 #pragma once
 
 #include "kernels/cuda/ops_wgmma.cuh"
@@ -28,13 +28,6 @@ namespace takt::cuda {
             "k16.f32.bf16.bf16 {" registers "}, %" da ", %" db ", p, 1, 1, 0, 0;\n\t}\n" \
             : __VA_ARGS__ : "l"(a), "l"(b), "r"(accumulate) : "memory"); \
     }
-// The same with the rows in registers, as for mma.m16n8k16: their places and those of the descriptor and the flag.
-#define TAKT_WGMMA_ROWS(n, registers, r0, r1, r2, r3, db, flag, ...) \
-    __device__ __forceinline__ void wgmma_rows_bf16(float (&d)[n / 8][4], const uint32_t (&a)[4], uint64_t b, int accumulate) { \
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" flag ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #n \
-            "k16.f32.bf16.bf16 {" registers "}, {%" r0 ", %" r1 ", %" r2 ", %" r3 "}, %" db ", p, 1, 1, 0;\n\t}\n" \
-            : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) : "memory"); \
-    }
 
 #ifdef TAKT_HAS_WGMMA
 TAKT_WGMMA_WIDE(96, TAKT_FORTY TAKT_EIGHT(4), "48", "49", "50", TAKT_TILES_8(0), TAKT_TILES_4(8))
@@ -48,17 +41,9 @@ TAKT_WGMMA_WIDE(224, TAKT_EIGHTY TAKT_TEN(8) TAKT_TEN(9) TAKT_TEN(10) TAKT_TWO(1
     TAKT_TILES_8(16), TAKT_TILES_4(24))
 TAKT_WGMMA_WIDE(256, TAKT_EIGHTY TAKT_TEN(8) TAKT_TEN(9) TAKT_TEN(10) TAKT_TEN(11) TAKT_EIGHT(12), "128", "129", "130",
     TAKT_TILES_16(0), TAKT_TILES_16(16))
-TAKT_WGMMA_ROWS(96, TAKT_FORTY TAKT_EIGHT(4), "48", "49", "50", "51", "52", "53", TAKT_TILES_8(0), TAKT_TILES_4(8))
-TAKT_WGMMA_ROWS(128, TAKT_FIFTY TAKT_TEN(5) TAKT_FOUR(6), "64", "65", "66", "67", "68", "69", TAKT_TILES_16(0))
-TAKT_WGMMA_ROWS(160, TAKT_EIGHTY, "80", "81", "82", "83", "84", "85", TAKT_TILES_16(0), TAKT_TILES_4(16))
-TAKT_WGMMA_ROWS(192, TAKT_EIGHTY TAKT_TEN(8) TAKT_SIX(9), "96", "97", "98", "99", "100", "101", TAKT_TILES_16(0), TAKT_TILES_8(16))
-TAKT_WGMMA_ROWS(256, TAKT_EIGHTY TAKT_TEN(8) TAKT_TEN(9) TAKT_TEN(10) TAKT_TEN(11) TAKT_EIGHT(12), "128", "129", "130", "131", "132",
-    "133", TAKT_TILES_16(0), TAKT_TILES_16(16))
 #else
 template <int kTiles>
 __device__ __forceinline__ void wgmma_shared_bf16(float (&)[kTiles][4], uint64_t, uint64_t, int) {}
-template <int kTiles>
-__device__ __forceinline__ void wgmma_rows_bf16(float (&)[kTiles][4], const uint32_t (&)[4], uint64_t, int) {}
 #endif
 // clang-format on
 
@@ -76,6 +61,5 @@ __device__ __forceinline__ void wgmma_rows_bf16(float (&)[kTiles][4], const uint
 #undef TAKT_FIFTY
 #undef TAKT_EIGHTY
 #undef TAKT_WGMMA_WIDE
-#undef TAKT_WGMMA_ROWS
 
 }   // namespace takt::cuda

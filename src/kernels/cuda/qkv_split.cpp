@@ -8,9 +8,7 @@
 namespace takt::cuda {
 namespace {
 
-constexpr int32_t kMostRows = 256, kMostNormedRows = 256;
-constexpr int32_t kMostNormedColumns = 160;    // of tiles of 128 rows: more sums leave no registers for the rows
-constexpr int64_t kMostNormedWidth = 16'384;   // the norm's weight lies in shared memory
+constexpr int32_t kMostRows = 256;
 constexpr int kColumnsOfATile[] = {96, 128, 160, 192, 256};
 
 struct Tiles {
@@ -27,13 +25,6 @@ Tiles choose_tiles(int64_t out, int64_t row_tiles) {
         break;
     }
     return tiles;
-}
-
-int32_t tile_rows_of(int32_t rows) { return rows <= 64 ? 64 : 128; }
-
-Tiles choose_tiles(int64_t out, int32_t rows) {
-    const int32_t tile_rows = tile_rows_of(rows);
-    return choose_tiles(out, int64_t{(rows + tile_rows - 1) / tile_rows});
 }
 
 const CudaLinear& linear_of(const AttentionInputParams& p) { return *static_cast<const CudaLinear*>(p.qkv); }
@@ -70,12 +61,6 @@ bool qkv_split_fits(const AttentionInputParams& p, int32_t rows) {
            l.kind() == LinearKind::stacked && has_warpgroups() && most_split_clusters(2) > 0 && most_split_clusters(4) > 0;
 }
 
-bool qkv_split_norms(const AttentionInputParams& p, int32_t rows) {
-    const CudaLinear& l = linear_of(p);
-    return p.norm.weight != nullptr && rows <= kMostNormedRows && l.in_features() <= kMostNormedWidth &&
-           (tile_rows_of(rows) == 64 || choose_tiles(l.out_features(), rows).columns <= kMostNormedColumns);
-}
-
 Status run_qkv_split(cudaStream_t stream, const QkvSplitCall& c) {
     const AttentionInputParams& p = *c.params;
     const CudaLinear& linear = linear_of(p);
@@ -87,23 +72,18 @@ Status run_qkv_split(cudaStream_t stream, const QkvSplitCall& c) {
     a.out = static_cast<int32_t>(linear.out_features());
     a.k_blocks = static_cast<int32_t>(linear.in_features() / 64);
     GemmSplitLaunch launch;
-    launch.tile_rows = tile_rows_of(c.rows);
-    const Tiles tiles = choose_tiles(a.out, c.rows);
+    launch.tile_rows = c.rows <= 64 ? 64 : 128;
+    const Tiles tiles = choose_tiles(a.out, (c.rows + launch.tile_rows - 1) / launch.tile_rows);
     launch.columns = c.columns != 0 ? c.columns : tiles.columns;
     launch.splits = c.splits != 0 ? c.splits : tiles.splits;
     CUtensorMap x, weights;
-    Status s = context.make_pair_map(&weights, linear.data(), a.out, linear.in_features(), linear.stride(), p.kv.head_dim, 16);
+    Status s = context.make_map(&x, c.x, c.rows, linear.in_features(), c.x_stride, launch.tile_rows, 1);
+    if (s.ok()) s = context.make_pair_map(&weights, linear.data(), a.out, linear.in_features(), linear.stride(), p.kv.head_dim, 16);
+    if (!s.ok()) return s;
     launch.weights = &weights;
     launch.x = &x;
     QkvEnd end = end_of(p);
-    if (c.x != nullptr) {
-        if (s.ok()) s = context.make_map(&x, c.x, c.rows, linear.in_features(), c.x_stride, launch.tile_rows, 1);
-        return s.ok() ? launch_qkv_split(stream, a, end, launch) : s;
-    }
-    const float* hidden = static_cast<const float*>(p.hidden) + c.first_row * linear.in_features();
-    if (s.ok()) s = context.make_float_map(&x, hidden, c.rows, linear.in_features(), launch.tile_rows);
-    QkvNorm norm = {p.norm.weight, p.norm.epsilon, 0, 0, p.norm.style == NormStyle::one_plus};
-    return s.ok() ? launch_qkv_norm(stream, a, end, norm, launch) : s;
+    return launch_qkv_split(stream, a, end, launch);
 }
 
 }   // namespace takt::cuda

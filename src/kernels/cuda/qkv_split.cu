@@ -23,7 +23,7 @@ Status launch_tile(cudaStream_t stream, GemmSplitArguments& a, QkvEnd& e, const 
     if (!s.ok()) return s;
     const auto columns = static_cast<unsigned>((a.out + kColumns - 1) / kColumns),
                rows = static_cast<unsigned>((a.rows + Shape::kRows - 1) / Shape::kRows), splits = static_cast<unsigned>(launch.splits);
-    return launch_clusters(stream, dim3(columns * splits, rows), dim3(Shape::kConsumers + kQkvOthers), dim3(splits), static_cast<size_t>(bytes), kernel,
+    return launch_clusters(stream, dim3(columns * splits, rows), dim3(Shape::kThreads), dim3(splits), static_cast<size_t>(bytes), kernel,
                            *launch.weights, *launch.x, a, e);
 }
 

@@ -13,7 +13,7 @@ namespace takt::cuda {
 struct QkvSplitCall {
     const AttentionInputParams* params = nullptr;
     int32_t first_row = 0, rows = 0;    // of the step; its row first_row is row 0 of x
-    const __nv_bfloat16* x = nullptr;   // [rows][x_stride], normed; null: the product norms the rows of params->hidden itself
+    const __nv_bfloat16* x = nullptr;   // [rows][x_stride], normed
     int64_t x_stride = 0;
     int32_t columns = 0, splits = 0;    // of a tile: 96, 128, 160, 192 or 256; blocks of a cluster: 2 or 4. 0: chosen
 };
@@ -21,10 +21,7 @@ struct QkvSplitCall {
 /// Whether the device and these shapes allow it: 5 to 256 rows, no norm of heads, pairs half a head apart, halves of whole sixteens.
 bool qkv_split_fits(const AttentionInputParams& params, int32_t rows);
 
-/// Whether the product also norms these rows (then no earlier kernel need), where qkv_split_fits holds.
-bool qkv_split_norms(const AttentionInputParams& params, int32_t rows);
-
-/// Enqueues; capturable. qkv_split_fits must hold, without x qkv_split_norms too. The order of a sum's parts is fixed.
+/// Enqueues; capturable. qkv_split_fits must hold. The order of a sum's parts is fixed.
 Status run_qkv_split(cudaStream_t stream, const QkvSplitCall& call);
 
 }   // namespace takt::cuda

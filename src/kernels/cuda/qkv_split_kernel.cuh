@@ -11,9 +11,6 @@ namespace takt::cuda {
 
 constexpr int kUnitPairs = 16, kUnitColumns = 2 * kUnitPairs;
 
-/// The last four warps of a block: one produces, the others make what the end needs, so that the products wait for none of it.
-constexpr int kQkvOthers = 128, kQkvAides = kQkvOthers - 32;
-
 /// Where a unit lies: a head and the first of its pairs there. Units past the last head lie in heads past it.
 struct QkvUnit {
     int head, pair;
@@ -48,37 +45,25 @@ struct QkvShare {
         : first(w.count * w.rank / w.splits), count(w.count * (w.rank + 1) / w.splits - first) {}
 };
 
-/// Copies a tile's weights over 64 columns: a box for each unit.
-template <int kColumns>
-struct QkvWeights {
-    static constexpr int kUnits = kColumns / kUnitColumns;
-    const CUtensorMap& map;
-    uint64_t policy;
-    int heads[kUnits], pairs[kUnits];
-    __device__ __forceinline__ QkvWeights(const CUtensorMap& weights, const QkvEnd& e, const SplitWork& w, bool once)
-        : map(weights), policy(once ? kEvictFirst : kEvictLast) {
-#pragma unroll
-        for (int u = 0; u < kUnits; ++u) {
-            const QkvUnit place(e, w.column0 / kUnitColumns + u);
-            heads[u] = place.head;
-            pairs[u] = place.pair;
-        }
-    }
-    __device__ __forceinline__ void load(uint8_t* to, uint64_t* bar, int k) const {
-#pragma unroll
-        for (int u = 0; u < kUnits; ++u)
-            tensor_load_5d(to + u * kUnitColumns * kSplitRowBytes, &map, bar, 0, pairs[u], 0, heads[u], k, policy);
-    }
-};
-
 template <int kGroups, int kColumns>
 __device__ __forceinline__ void qkv_produce(const CUtensorMap& weights, const CUtensorMap& x, const GemmSplitArguments& a, const QkvEnd& e,
                                             const SplitWork& w, SplitRing ring) {
     using Shape = SplitShape<kGroups, kColumns>;
-    const QkvWeights<kColumns> tile(weights, e, w, a.rows <= Shape::kRows);
+    constexpr int kUnits = kColumns / kUnitColumns;
+    const uint64_t policy = a.rows <= Shape::kRows ? kEvictFirst : kEvictLast;
+    int heads[kUnits], pairs[kUnits];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+        const QkvUnit place(e, w.column0 / kUnitColumns + u);
+        heads[u] = place.head;
+        pairs[u] = place.pair;
+    }
     const auto load_weights = [&](int stage, int k) {
         barrier_expect(&ring.full[stage], Shape::kStageBytes);
-        tile.load(ring.memory + stage * Shape::kStageBytes + Shape::kRowsBytes, &ring.full[stage], k);
+        uint8_t* to = ring.memory + stage * Shape::kStageBytes + Shape::kRowsBytes;
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u)
+            tensor_load_5d(to + u * kUnitColumns * kSplitRowBytes, &weights, &ring.full[stage], 0, pairs[u], 0, heads[u], k, policy);
     };
     const int early = min(ring.num_stages, w.k_end - w.k_begin);
     for (int i = 0; i < early; ++i) load_weights(i, w.k_begin + i);
@@ -92,12 +77,12 @@ __device__ __forceinline__ void qkv_produce(const CUtensorMap& weights, const CU
     }
 }
 
-/// Sines and cosines of all items of this block's share. `thread`: of the aides.
-template <int kColumns>
-__device__ __forceinline__ void qkv_turns(const GemmSplitArguments& a, const QkvEnd& e, const SplitWork& w, float* turns, int thread) {
+/// Sines and cosines of this thread's items, into its own places: nobody else reads them.
+template <int kGroups, int kColumns>
+__device__ __forceinline__ void qkv_turns(const GemmSplitArguments& a, const QkvEnd& e, const SplitWork& w, float* turns) {
     const QkvShare share(w);
     const int all = share.count * QkvItem<kColumns>::kFours;
-    for (int i = thread; i < all; i += kQkvAides) {
+    for (int i = static_cast<int>(threadIdx.x); i < all; i += SplitShape<kGroups, kColumns>::kConsumers) {
         const QkvItem<kColumns> item(e, w, share.first, i);
         if (!item.turns(e)) continue;
         const auto position = static_cast<float>(e.rows[a.first_row + w.row0 + item.row].position);
@@ -139,32 +124,32 @@ __device__ __forceinline__ float4 qkv_sum(const float* sums, int at, int splits)
 }
 
 /// Lays this block's part down, adds all blocks' parts of its share of the rows and finishes these. All consumers of all blocks of the
-/// cluster. `within`: this thread's row among the first eight of its warp's sixteen. `scale_of(row)`: what its sums are multiplied by.
-template <int kConsumers, int kColumns, int kStride, class Scale>
+/// cluster.
+template <int kGroups, int kColumns>
 __device__ __forceinline__ void qkv_finish(const GemmSplitArguments& a, const QkvEnd& e, const float (&acc)[kColumns / 8][4],
-                                           const SplitWork& w, float* sums, const float* turns, const float* bias, const int* slots,
-                                           int within, const Scale& scale_of) {
+                                           const SplitWork& w, float* sums, const float* turns, const float* bias, const int* slots) {
+    using Shape = SplitShape<kGroups, kColumns>;
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-    float* row = sums + (thread / 32 * 16 + within) * kStride + lane % 4 * 2;
+    named_barrier(1, Shape::kConsumers);   // all products are done with the ring; bias and slots are there
+    float* row = sums + (thread / 32 * 16 + lane / 4) * Shape::kSumStride + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
         *reinterpret_cast<float2*>(row + j * 8) = make_float2(acc[j][0], acc[j][1]);
-        *reinterpret_cast<float2*>(row + 8 * kStride + j * 8) = make_float2(acc[j][2], acc[j][3]);
+        *reinterpret_cast<float2*>(row + 8 * Shape::kSumStride + j * 8) = make_float2(acc[j][2], acc[j][3]);
     }
     cluster_release();
     cluster_acquire();
     const QkvShare share(w);
     const int all = share.count * QkvItem<kColumns>::kFours;
-    for (int i = thread; i < all; i += kConsumers) {
+    for (int i = thread; i < all; i += Shape::kConsumers) {
         const QkvItem<kColumns> item(e, w, share.first, i);
         if (!item.is_real(e)) continue;
-        const int at = item.row * kStride + item.column;
+        const int at = item.row * Shape::kSumStride + item.column;
         float4 x = qkv_sum(sums, at, w.splits), y = qkv_sum(sums, at + kUnitPairs, w.splits);
-        const float scale = scale_of(item.row);
         const float4 bx = *reinterpret_cast<const float4*>(bias + item.column),
                      by = *reinterpret_cast<const float4*>(bias + item.column + kUnitPairs);
-        x = make_float4(x.x * scale + bx.x, x.y * scale + bx.y, x.z * scale + bx.z, x.w * scale + bx.w);
-        y = make_float4(y.x * scale + by.x, y.y * scale + by.y, y.z * scale + by.z, y.w * scale + by.w);
+        x = make_float4(x.x + bx.x, x.y + bx.y, x.z + bx.z, x.w + bx.w);
+        y = make_float4(y.x + by.x, y.y + by.y, y.z + by.z, y.w + by.w);
         if (item.turns(e)) {
             const float4 s = *reinterpret_cast<const float4*>(turns + i * 8), c = *reinterpret_cast<const float4*>(turns + i * 8 + 4);
             const float m = e.magnitude;
@@ -181,25 +166,21 @@ __device__ __forceinline__ void qkv_finish(const GemmSplitArguments& a, const Qk
     }
 }
 
-/// What the end needs and no earlier kernel of the step writes: the bias of the tile's columns, the places of its rows in the cache,
-/// sines and cosines. The aides.
-template <int kConsumers, int kColumns>
-__device__ __forceinline__ void qkv_prepare(const GemmSplitArguments& a, const QkvEnd& e, const SplitWork& w, float* turns, float* bias,
-                                            int* slots) {
-    const int thread = static_cast<int>(threadIdx.x) - kConsumers - 32;
-    for (int c = thread; c < kColumns; c += kQkvAides) {
+/// What the end needs and no earlier kernel of the step writes: the bias of the tile's columns, the places of its rows in the cache.
+template <int kGroups, int kColumns>
+__device__ __forceinline__ void qkv_prepare(const GemmSplitArguments& a, const QkvEnd& e, const SplitWork& w, float* bias, int* slots) {
+    constexpr int kConsumers = SplitShape<kGroups, kColumns>::kConsumers;
+    for (int c = static_cast<int>(threadIdx.x); c < kColumns; c += kConsumers) {
         const QkvUnit place(e, (w.column0 + c) / kUnitColumns);
         const int within = c % kUnitColumns, second = within / kUnitPairs;
         const int column = place.head * e.head_dim + second * (e.head_dim / 2) + place.pair + within % kUnitPairs;
         bias[c] = e.bias != nullptr && column < a.out ? __ldg(e.bias + column) : 0.0f;
     }
-    for (int r = thread; r < w.count; r += kQkvAides) slots[r] = e.rows[a.first_row + w.row0 + r].kv_slot;
-    qkv_turns<kColumns>(a, e, w, turns, thread);
-    named_barrier_arrive(1, kConsumers + kQkvAides);
+    for (int r = static_cast<int>(threadIdx.x); r < w.count; r += kConsumers) slots[r] = e.rows[a.first_row + w.row0 + r].kv_slot;
 }
 
 template <int kGroups, int kColumns>
-__global__ void __launch_bounds__(SplitShape<kGroups, kColumns>::kConsumers + kQkvOthers, 1)
+__global__ void __launch_bounds__(SplitShape<kGroups, kColumns>::kThreads, 1)
     qkv_split_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x, const GemmSplitArguments a,
                      const QkvEnd e) {
     using Shape = SplitShape<kGroups, kColumns>;
@@ -218,22 +199,20 @@ __global__ void __launch_bounds__(SplitShape<kGroups, kColumns>::kConsumers + kQ
     dependents_may_launch();
     const SplitWork work(a, Shape::kRows, kColumns);
     SplitRing ring = {memory, full, empty, a.num_stages};
-    // Not of the first rows, where there are some: weights need not wait for the header.
-    if (blockIdx.y > 0 && work.count == 0) return wait_for_predecessors();   // so do all blocks of the cluster
-    auto *sums = reinterpret_cast<float*>(memory), *turns = reinterpret_cast<float*>(memory + e.turns_at);
+    if (work.count == 0) return wait_for_predecessors();   // so do all blocks of the cluster
     if (threadIdx.x >= Shape::kConsumers) {
         if (threadIdx.x == Shape::kConsumers) qkv_produce<kGroups, kColumns>(weights, x, a, e, work, ring);
-        if (threadIdx.x >= Shape::kConsumers + 32) qkv_prepare<Shape::kConsumers, kColumns>(a, e, work, turns, bias, slots);
         __syncwarp();
         cluster_release();
         cluster_acquire();
     } else {
+        auto* turns = reinterpret_cast<float*>(memory + e.turns_at);
+        qkv_prepare<kGroups, kColumns>(a, e, work, bias, slots);
+        qkv_turns<kGroups, kColumns>(a, e, work, turns);
         wait_for_predecessors();
         float acc[kColumns / 8][4];
         split_multiply<kGroups, kColumns>(acc, work, ring);
-        named_barrier(1, Shape::kConsumers + kQkvAides);   // all products are done with the ring; what the aides make is there
-        qkv_finish<Shape::kConsumers, kColumns, Shape::kSumStride>(a, e, acc, work, sums, turns, bias, slots,
-                                                                   static_cast<int>(threadIdx.x) % 32 / 4, [](int) { return 1.0f; });
+        qkv_finish<kGroups, kColumns>(a, e, acc, work, reinterpret_cast<float*>(memory), turns, bias, slots);
     }
     cluster_meet();   // until the others have read what lies here
 }

@@ -20,19 +20,8 @@ struct QkvEnd {
     bool has_rope, is_f16;
 };
 
-/// The norm of the rows before the product.
-struct QkvNorm {
-    const float* weight;
-    float epsilon;
-    int32_t weights_at, row_stages;   // byte of shared memory where its weight lies; stages of the rows' ring
-    bool one_plus;
-};
-
 /// `launch.columns`: 96, 128, 160, 192 or 256; `launch.splits`: 2 or 4. The weights' map has boxes of 64 columns by 16 rows of both
 /// halves of a head. Chooses stages and turns_at itself.
 Status launch_qkv_split(cudaStream_t stream, GemmSplitArguments& a, QkvEnd& end, const GemmSplitLaunch& launch);
-
-/// The same from the float32 residual: `launch.x` has boxes of 32 columns by the tile's rows by two, in chunks of 32 columns.
-Status launch_qkv_norm(cudaStream_t stream, GemmSplitArguments& a, QkvEnd& end, QkvNorm& norm, const GemmSplitLaunch& launch);
 
 }   // namespace takt::cuda

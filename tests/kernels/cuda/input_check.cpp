@@ -84,16 +84,14 @@ std::vector<double> reference_row(const Case& c, const Inputs& in, int row, int 
     return y;
 }
 
-/// Tiles of the product that finishes q, k and v; 0: as it chooses them itself. `norms`: the product norms its rows.
+/// Tiles of the product that finishes q, k and v; 0: as it chooses them itself.
 struct Tile {
     int columns = 0, splits = 0;
-    bool norms = true;
 };
 
-/// The attention input; with a tile named, its norm (into `x`, unless the product norms) and the product by such tiles.
+/// The attention input; with a tile named, its norm (into `x`) and the product by such tiles.
 Status run_input(Bench& bench, const AttentionInputParams& p, const Tile& tile, __nv_bfloat16* x) {
     if (tile.columns == 0) return cuda::run_attention_input(bench.stream, p);
-    if (tile.norms) return cuda::run_qkv_split(bench.stream, {&p, 0, p.rows, nullptr, 0, tile.columns, tile.splits});
     const int64_t stride = static_cast<const cuda::CudaLinear*>(p.qkv)->stride();
     const Status s = cuda::run_norm_rows(bench.stream, {p.in.header, nullptr, 0, p.rows, static_cast<const float*>(p.hidden),
                                                         static_cast<int32_t>(p.qkv->in_features()), p.norm, x, stride});
@@ -138,10 +136,7 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     p.kv = layout;
     p.kv_layer = cache.data();
     p.q = q.data();
-    if (tile != nullptr) {
-        const bool is_one = cuda::qkv_split_fits(p, p.rows) && (tile->columns != 0 || cuda::qkv_split_norms(p, p.rows));
-        bench.report->add(name + " is one product", is_one ? 0 : 1, 0);
-    }
+    if (tile != nullptr) bench.report->add(name + " is one product", cuda::qkv_split_fits(p, p.rows) ? 0 : 1, 0);
     for (int turn = 0; turn < 2; ++turn) {
         q.poison();
         cache.poison();
@@ -181,8 +176,7 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     bench.report->add(name + " writes only its slots", static_cast<double>(std::llabs(written - expected)), 0);
 }
 
-/// Cases in which q, k and v are finished in their product, by tiles and clusters of every kind, normed there or before; two rows of each
-/// step are padding.
+/// Cases in which q, k and v are finished in their product, by tiles and clusters of every kind; two rows of each step are padding.
 void check_one_product(Bench& bench) {
     const RopeStyle half = RopeStyle::half;
     const NormStyle plain = NormStyle::plain;
@@ -202,60 +196,53 @@ void check_one_product(Bench& bench) {
         {1536, 12, 2, 128, 7, true, false, half},
         {640, 28, 4, 128, 129, false, false, half, 16, plain, 37, true},
     };
-    const Tile tiles[] = {{},        {96, 2},         {128, 4},       {160, 2},        {160, 4},        {192, 4},       {256, 2},
-                          {256, 4}, {96, 2, false}, {128, 4, false}, {160, 4, false}, {192, 4, false}, {256, 2, false}};
-    for (const Tile& tile : tiles) {
+    for (const Tile tile : {Tile{0, 0}, Tile{96, 2}, Tile{128, 4}, Tile{160, 2}, Tile{160, 4}, Tile{192, 4}, Tile{256, 2}, Tile{256, 4}}) {
         int index = 0;
         for (const Case& c : cases) {
             // All shapes by the tiles that are chosen; a few by the others.
             const int at = index++;
             if (tile.columns != 0 && at % 3 != 1 && c.head_dim == 128) continue;
-            if (tile.norms && tile.columns > 160 && c.rows + 2 > 64) continue;
             if (bench.brief && c.hidden > 640) continue;
-            const std::string name = "one product " + std::to_string(tile.columns) + "x" + std::to_string(tile.splits) +
-                                     (tile.norms ? " norms" : "") + " hidden " + std::to_string(c.hidden) + " head " +
-                                     std::to_string(c.head_dim) + " rows " + std::to_string(c.rows);
+            const std::string name = "one product " + std::to_string(tile.columns) + "x" + std::to_string(tile.splits) + " hidden " +
+                                     std::to_string(c.hidden) + " head " + std::to_string(c.head_dim) + " rows " + std::to_string(c.rows);
             run_case<__nv_bfloat16>(bench, c, name + " bf16", false, &tile);
             if (tile.columns == 0) run_case<__half>(bench, c, name + " f16", false, &tile);
         }
     }
 }
 
-/// Which attention inputs are one product, and which of those norm their rows.
+/// Which attention inputs are one product.
 void check_choice(Bench& bench) {
     struct Choice {
         const char* name;
-        int hidden, heads, kv_heads, rows;
-        bool fits, norms;
-        bool head_norm = false, deterministic = false, has_norm = true;
+        int hidden, rows;
+        bool fits, head_norm = false, deterministic = false;
         RopeStyle rope = RopeStyle::half;
     };
     const Choice choices[] = {
-        {"four rows", 256, 16, 2, 4, false, false},
-        {"five rows", 256, 16, 2, 5, true, true},
-        {"256 rows", 256, 16, 2, 256, true, true},
-        {"257 rows", 256, 16, 2, 257, false, false},
-        {"norms of heads", 256, 16, 2, 32, false, false, true},
-        {"interleaved pairs", 256, 16, 2, 32, false, false, false, false, true, RopeStyle::interleaved},
-        {"a width of half chunks", 288, 16, 2, 32, false, false},
-        {"deterministic", 256, 16, 2, 32, false, false, false, true},
-        {"no norm", 256, 16, 2, 32, true, false, false, false, false},
-        {"wide tiles of 64 rows", 256, 48, 8, 64, true, true},
-        {"wide tiles of 128 rows", 256, 48, 8, 65, true, false},
+        {"four rows", 256, 4, false},
+        {"five rows", 256, 5, true},
+        {"256 rows", 256, 256, true},
+        {"257 rows", 256, 257, false},
+        {"norms of heads", 256, 32, false, true},
+        {"interleaved pairs", 256, 32, false, false, false, RopeStyle::interleaved},
+        {"no rotation", 256, 32, true, false, false, RopeStyle::none},
+        {"a width of half chunks", 288, 32, false},
+        {"deterministic", 256, 32, false, false, true},
     };
-    DeviceArray<float> weight(512);
+    DeviceArray<float> weight(256);
     for (const Choice& c : choices) {
+        constexpr int kHeads = 16, kKvHeads = 2, kHeadDim = 128;
         cuda::CudaLinear linear(c.deterministic ? bench.deterministic : bench.context, LinearKind::stacked);
-        require(linear.allocate(int64_t{c.heads + 2 * c.kv_heads} * 128, c.hidden), "weights");
+        require(linear.allocate((kHeads + 2 * kKvHeads) * kHeadDim, c.hidden), "weights");
         AttentionInputParams p;
         p.qkv = &linear;
-        p.num_heads = c.heads;
-        p.kv = {DType::bf16, 1, c.kv_heads, 128, 16, 8};
-        if (c.has_norm) p.norm.weight = weight.data();
+        p.num_heads = kHeads;
+        p.kv = {DType::bf16, 1, kKvHeads, kHeadDim, 16, 8};
+        p.norm.weight = weight.data();
         if (c.head_norm) p.q_norm.weight = p.k_norm.weight = weight.data();
         p.rope.style = c.rope;
-        const bool fits = cuda::qkv_split_fits(p, c.rows), norms = fits && cuda::qkv_split_norms(p, c.rows);
-        bench.report->add(std::string("choice of ") + c.name, fits == c.fits && norms == c.norms ? 0 : 1, 0);
+        bench.report->add(std::string("choice of ") + c.name, cuda::qkv_split_fits(p, c.rows) == c.fits ? 0 : 1, 0);
     }
 }
 
