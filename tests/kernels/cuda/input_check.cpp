@@ -98,6 +98,37 @@ Status run_input(Bench& bench, const AttentionInputParams& p, const Tile& tile, 
     return s.ok() ? cuda::run_qkv_split(bench.stream, {&p, 0, p.rows, x, stride, tile.columns, tile.splits}) : s;
 }
 
+/// Rows of q and what their keys and values became in the cache against float64.
+template <class T>
+void compare_rows(Bench& bench, const Case& c, const std::string& name, const Inputs& in, const StepBuilder& step, const KvLayout& layout,
+                  const std::vector<__nv_bfloat16>& got_q, const std::vector<T>& got_cache) {
+    Comparison queries, keys, values;
+    double worst_row = 0;
+    for (int r = 0; r<c.rows; r += c.rows> 12 ? 5 : 1) {
+        const int segment = r == 0 ? 0 : 1, position = r == 0 ? c.position : 5 + r - 1;
+        const auto y = reference_row(c, in, r, position);
+        Comparison row;
+        for (int i = 0; i < c.heads * c.head_dim; ++i) {
+            const double got = value_of(got_q[static_cast<size_t>(r * c.heads * c.head_dim + i)]);
+            queries.add(got, y[static_cast<size_t>(i)]);
+            row.add(got, y[static_cast<size_t>(i)]);
+        }
+        worst_row = std::max(worst_row, row.error());
+        for (int kv = 0; kv < 2; ++kv) {
+            for (int i = 0; i < c.kv_heads * c.head_dim; ++i) {
+                const size_t at = step.cache_offset(layout, segment, position, kv, i / c.head_dim) / sizeof(T) +
+                                  static_cast<size_t>(i % c.head_dim);
+                (kv == 0 ? keys : values)
+                    .add(value_of(got_cache[at]), y[static_cast<size_t>((c.heads + kv * c.kv_heads) * c.head_dim + i)]);
+            }
+        }
+    }
+    bench.report->add(name + " q", queries.error(), 8e-3);
+    bench.report->add(name + " k", keys.error(), 8e-3);
+    bench.report->add(name + " v", values.error(), 8e-3);
+    bench.report->add(name + " worst row of q", worst_row, 1.2e-2);
+}
+
 /// `tile`: q, k and v must be finished in their product.
 template <class T>
 void run_case(Bench& bench, const Case& c, const std::string& name, bool deterministic, const Tile* tile = nullptr) {
@@ -145,33 +176,9 @@ void run_case(Bench& bench, const Case& c, const std::string& name, bool determi
     }
     const auto got_q = q.get();
     const auto got_cache = cache.get();
-    Comparison queries, keys, values;
     int64_t written = 0;
-    double worst_row = 0;
     for (const T& v : got_cache) written += std::isnan(value_of(v)) ? 0 : 1;
-    for (int r = 0; r<c.rows; r += c.rows> 12 ? 5 : 1) {
-        const int segment = r == 0 ? 0 : 1, position = r == 0 ? c.position : 5 + r - 1;
-        const auto y = reference_row(c, in, r, position);
-        Comparison row;
-        for (int i = 0; i < c.heads * c.head_dim; ++i) {
-            const double got = value_of(got_q[static_cast<size_t>(r * c.heads * c.head_dim + i)]);
-            queries.add(got, y[static_cast<size_t>(i)]);
-            row.add(got, y[static_cast<size_t>(i)]);
-        }
-        worst_row = std::max(worst_row, row.error());
-        for (int kv = 0; kv < 2; ++kv) {
-            for (int i = 0; i < c.kv_heads * c.head_dim; ++i) {
-                const size_t at = step.cache_offset(layout, segment, position, kv, i / c.head_dim) / sizeof(T) +
-                                  static_cast<size_t>(i % c.head_dim);
-                (kv == 0 ? keys : values)
-                    .add(value_of(got_cache[at]), y[static_cast<size_t>((c.heads + kv * c.kv_heads) * c.head_dim + i)]);
-            }
-        }
-    }
-    bench.report->add(name + " q", queries.error(), 8e-3);
-    bench.report->add(name + " k", keys.error(), 8e-3);
-    bench.report->add(name + " v", values.error(), 8e-3);
-    bench.report->add(name + " worst row of q", worst_row, 1.2e-2);
+    compare_rows(bench, c, name, in, step, layout, got_q, got_cache);
     const int64_t expected = int64_t{c.rows} * 2 * c.kv_heads * c.head_dim;
     bench.report->add(name + " writes only its slots", static_cast<double>(std::llabs(written - expected)), 0);
 }
