@@ -61,7 +61,16 @@ constexpr FileType kFileTypes[] = {
     {22, "IQ2_S", std::nullopt}, {23, "IQ4_XS", std::nullopt}, {24, "I8", std::nullopt},  {25, "I16", std::nullopt},
     {26, "I32", std::nullopt},   {27, "I64", std::nullopt},   {28, "F64", std::nullopt},  {29, "IQ1_M", std::nullopt},
     {30, "BF16", DType::bf16},   {34, "TQ1_0", std::nullopt}, {35, "TQ2_0", std::nullopt}, {39, "MXFP4", std::nullopt},
+    {40, "NVFP4", std::nullopt},  {41, "Q1_0", std::nullopt},
 };
+
+std::string readable_types() {
+    std::string names;
+    for (const FileType& known : kFileTypes) {
+        if (known.type) names += std::string(names.empty() ? "" : ", ") + known.name;
+    }
+    return names;
+}
 
 }  // namespace
 
@@ -244,7 +253,9 @@ private:
     bool set_type(GgufTensor& t, const std::string& what, uint32_t type, int64_t elements) {
         for (const FileType& known : kFileTypes) {
             if (known.id != type) continue;
-            if (!known.type) return fail(what + ": type " + known.name + " is not available in this version");
+            if (!known.type) {
+                return fail(what + ": type " + known.name + " is not available in this version (" + readable_types() + " are)");
+            }
             t.tensor.type = *known.type;
             t.tensor.cols = t.shape[0];
             t.tensor.rows = elements / t.shape[0];

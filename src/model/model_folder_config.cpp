@@ -139,7 +139,10 @@ Result<ModelConfig> parse_folder_config(std::string_view text) {
     c.has_tied_head = keys.flag("tie_word_embeddings", architecture->is_gemma);
     if (!(c.norm_epsilon > 0)) keys.fail("rms_norm_eps", "a number over 0 expected");
     if (!keys.error.empty()) return Error{keys.error};
-    if (c.num_heads % c.num_kv_heads != 0) return Error{"num_attention_heads is no multiple of num_key_value_heads"};
+    if (c.num_heads % c.num_kv_heads != 0) {
+        return Error{"num_attention_heads: " + std::to_string(c.num_heads) + " found, a multiple of num_key_value_heads (" +
+                     std::to_string(c.num_kv_heads) + ") expected"};
+    }
     if (c.head_dim < 2 || c.head_dim % 2 != 0) {
         return Error{"key \"head_dim\": " + std::to_string(c.head_dim) + " found, an even number from 2 expected"};
     }

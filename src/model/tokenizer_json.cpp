@@ -20,11 +20,11 @@ using tokenizer_json::text_of;
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 using TokenIds = std::unordered_map<std::string_view, int32_t>;
 
-Result<json::value> parse_document(std::string_view text, const char* file, json::storage_ptr storage) {
+Result<json::value> parse_document(std::string_view text, json::storage_ptr storage) {
     json::error_code failure;
     json::value root = json::parse(json::string_view(text.data(), text.size()), failure, std::move(storage));
-    if (failure) return Error{std::string(file) + ": not valid JSON: " + failure.message()};
-    if (!root.is_object()) return Error{std::string(file) + ": not a JSON object"};
+    if (failure) return Error{"not valid JSON: " + failure.message()};
+    if (!root.is_object()) return Error{"not a JSON object"};
     return root;
 }
 
@@ -32,15 +32,15 @@ Result<json::value> parse_document(std::string_view text, const char* file, json
 Result<bool> read_model_flags(const json::value& model, TokenizerSpec& spec) {
     const std::string_view type = text_of(member(model, "type"), "BPE");
     if (type != "BPE") {
-        return Error{"tokenizer.json: model \"" + std::string(type) + "\" is not available in this version (BPE is)"};
+        return Error{"model \"" + std::string(type) + "\" is not available in this version (BPE is)"};
     }
     const json::value* dropout = member(model, "dropout");
     if (dropout != nullptr && !(dropout->is_number() && dropout->to_number<double>() == 0)) {
-        return Error{"tokenizer.json: dropout is not available in this version"};
+        return Error{"dropout is not available in this version"};
     }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
         if (!text_of(member(model, key)).empty()) {
-            return Error{"tokenizer.json: " + std::string(key) + " is not available in this version"};
+            return Error{"" + std::string(key) + " is not available in this version"};
         }
     }
     spec.ignore_merges = flag_of(member(model, "ignore_merges"), false);
@@ -51,7 +51,7 @@ Result<bool> read_model_flags(const json::value& model, TokenizerSpec& spec) {
 
 Result<bool> set_token(TokenizerSpec& spec, int64_t id, std::string_view text) {
     if (id < 0 || id >= kMaxTokens) {
-        return Error{"tokenizer.json: token id " + std::to_string(id) + " is outside 0 to " +
+        return Error{"token id " + std::to_string(id) + " is outside 0 to " +
                      std::to_string(kMaxTokens)};
     }
     const auto index = static_cast<size_t>(id);
@@ -65,12 +65,12 @@ Result<bool> set_token(TokenizerSpec& spec, int64_t id, std::string_view text) {
 
 Result<bool> read_vocabulary(const json::value& model, TokenizerSpec& spec) {
     const json::value* vocab = member(model, "vocab");
-    if (vocab == nullptr || !vocab->is_object()) return Error{"tokenizer.json: model.vocab is missing or no object"};
+    if (vocab == nullptr || !vocab->is_object()) return Error{"model.vocab is missing or no object"};
     const json::object& entries = vocab->get_object();
     spec.tokens.reserve(entries.size());
     spec.types.reserve(entries.size());
     for (const auto& [text, id] : entries) {
-        if (!id.is_int64()) return Error{"tokenizer.json: a token id of model.vocab is not a whole number"};
+        if (!id.is_int64()) return Error{"a token id of model.vocab is not a whole number"};
         Result<bool> set = set_token(spec, id.get_int64(), {text.data(), text.size()});
         if (!set) return set;
         spec.types[static_cast<size_t>(id.get_int64())] = TokenType::normal;
@@ -80,12 +80,13 @@ Result<bool> read_vocabulary(const json::value& model, TokenizerSpec& spec) {
 
 Result<bool> read_added_tokens(const json::value& root, TokenizerSpec& spec) {
     const json::value* added = member(root, "added_tokens");
-    if (added == nullptr || !added->is_array()) return true;
+    if (added == nullptr || added->is_null()) return true;
+    if (!added->is_array()) return Error{"added_tokens is no list"};
     for (const json::value& token : added->get_array()) {
         const json::value* id = member(token, "id");
         const std::string_view content = text_of(member(token, "content"));
         if (id == nullptr || !id->is_int64() || content.empty()) {
-            return Error{"tokenizer.json: an added token without id or content"};
+            return Error{"an added token without id or content"};
         }
         Result<bool> set = set_token(spec, id->get_int64(), content);
         if (!set) return set;
@@ -107,7 +108,7 @@ int32_t id_of(const TokenIds& ids, std::string_view text) {
 /// A merge is ["left", "right"] in new files, "left right" in old ones.
 Result<bool> read_merges(const json::value& model, const TokenIds& ids, TokenizerSpec& spec) {
     const json::value* merges = member(model, "merges");
-    if (merges == nullptr || !merges->is_array()) return Error{"tokenizer.json: model.merges is missing or no list"};
+    if (merges == nullptr || !merges->is_array()) return Error{"model.merges is missing or no list"};
     spec.merge_ids.reserve(merges->get_array().size());
     for (const json::value& merge : merges->get_array()) {
         std::string_view left, right;
@@ -124,7 +125,7 @@ Result<bool> read_merges(const json::value& model, const TokenIds& ids, Tokenize
         }
         spec.merge_ids.emplace_back(id_of(ids, left), id_of(ids, right));
         if (spec.merge_ids.back().first == kNoToken || spec.merge_ids.back().second == kNoToken) {
-            return Error{"tokenizer.json: merge " + std::to_string(spec.merge_ids.size() - 1) +
+            return Error{"merge " + std::to_string(spec.merge_ids.size() - 1) +
                          " is not a pair of tokens of the vocabulary"};
         }
     }
@@ -134,7 +135,7 @@ Result<bool> read_merges(const json::value& model, const TokenIds& ids, Tokenize
 Result<bool> finish(const json::value& model, const TokenIds& ids, const Steps& steps, TokenizerSpec& spec) {
     if (steps.byte_level == steps.space_marks) {
         return Error{
-            "tokenizer.json: only ByteLevel files and files that spell spaces as U+2581 are available in this "
+            "only ByteLevel files and files that spell spaces as U+2581 are available in this "
             "version"};
     }
     spec.kind = steps.byte_level ? TokenizerKind::bpe_byte_level : TokenizerKind::spm_bpe;
@@ -153,7 +154,7 @@ Result<bool> finish(const json::value& model, const TokenIds& ids, const Steps& 
         id = id_of(ids, text);
         wanted = true;
         if (id == kNoToken) {
-            return Error{"tokenizer.json: the post_processor's token \"" + text + "\" is not in the vocabulary"};
+            return Error{"the post_processor's token \"" + text + "\" is not in the vocabulary"};
         }
     }
     return true;
@@ -172,11 +173,11 @@ std::optional<std::string> token_name(const json::value& root, std::string_view 
 
 Result<TokenizerSpec> parse_tokenizer_json(std::string_view text) {
     json::monotonic_resource memory;
-    Result<json::value> document = parse_document(text, "tokenizer.json", &memory);
+    Result<json::value> document = parse_document(text, &memory);
     if (!document) return Error{document.error()};
     const json::value& root = document.value();
     const json::value* model = member(root, "model");
-    if (model == nullptr) return Error{"tokenizer.json: no \"model\""};
+    if (model == nullptr) return Error{"no \"model\""};
     TokenizerSpec spec;
     Steps steps;
     for (Result<bool> done :
@@ -202,7 +203,7 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view text) {
 }
 
 Result<TokenizerConfigFile> parse_tokenizer_config(std::string_view text) {
-    Result<json::value> document = parse_document(text, "tokenizer_config.json", {});
+    Result<json::value> document = parse_document(text, {});
     if (!document) return Error{document.error()};
     const json::value& root = document.value();
     TokenizerConfigFile out;
@@ -234,7 +235,7 @@ Result<bool> apply_tokenizer_config(const TokenizerConfigFile& config, Tokenizer
         return true;
     };
     const auto missing = [](const std::string& name) {
-        return Error{"tokenizer_config.json: token \"" + name + "\" is not in the vocabulary"};
+        return Error{"token \"" + name + "\" is not in the vocabulary"};
     };
     if (!set(config.bos_token, spec.bos_id)) return missing(*config.bos_token);
     if (!set(config.eos_token, spec.eos_id)) return missing(*config.eos_token);

@@ -13,7 +13,7 @@ namespace {
 namespace json = boost::json;
 
 Error unsupported(std::string_view part, std::string_view what) {
-    return Error{"tokenizer.json: " + std::string(part) + " \"" + std::string(what) +
+    return Error{"" + std::string(part) + " \"" + std::string(what) +
                  "\" is not available in this version"};
 }
 
@@ -23,7 +23,7 @@ Result<bool> for_each_step(const json::value& step, std::string_view list_key, i
     if (type_of(step) != "Sequence") return read(step);
     const json::value* list = member(step, list_key);
     if (list == nullptr || !list->is_array() || depth > 8) {
-        return Error{"tokenizer.json: a Sequence without \"" + std::string(list_key) + "\", or nested too deep"};
+        return Error{"a Sequence without \"" + std::string(list_key) + "\", or nested too deep"};
     }
     for (const json::value& inner : list->as_array()) {
         Result<bool> done = for_each_step(inner, list_key, depth + 1, read);
@@ -63,7 +63,7 @@ Result<bool> read_split(const json::value& step, TokenizerSpec& spec) {
     rule.invert = flag_of(member(step, "invert"), false);
     const Result<bool> behavior = read_behavior(text_of(member(step, "behavior")), rule.behavior);
     if (!behavior) return behavior;
-    if (rule.pattern.empty()) return Error{"tokenizer.json: a Split without a pattern"};
+    if (rule.pattern.empty()) return Error{"a Split without a pattern"};
     spec.split_rules.push_back(std::move(rule));
     return true;
 }
@@ -103,7 +103,7 @@ Result<bool> read_metaspace(const json::value& step, TokenizerSpec& spec, Steps&
 /// TemplateProcessing's `single`: special tokens, the text, special tokens. At most one on each side.
 Result<bool> read_template(const json::value& step, Steps& steps) {
     const json::value* single = member(step, "single");
-    if (single == nullptr || !single->is_array()) return Error{"tokenizer.json: TemplateProcessing without \"single\""};
+    if (single == nullptr || !single->is_array()) return Error{"TemplateProcessing without \"single\""};
     bool seen_text = false;
     for (const json::value& item : single->as_array()) {
         if (member(item, "Sequence") != nullptr) {

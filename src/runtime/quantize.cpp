@@ -17,6 +17,9 @@ QuantizeReport quantize(const std::string& in, const std::string& out, const std
     if (gptq && !std::filesystem::is_directory(in, ignored)) {
         throw config_error("format \"" + format + "\" is for Hugging Face folders, " + in + " is none");
     }
+    if (!gptq && std::filesystem::is_directory(in, ignored)) {
+        throw config_error("format \"" + format + "\" is for GGUF files, " + in + " is a folder: w8, w4g128 and w3g128 are for those");
+    }
     const auto report = [&](const QuantizedTensor& t) {
         if (on_tensor) on_tensor({t.name, dtype_info(t.from).name, dtype_info(t.to).name, t.relative_error, t.largest_error});
     };

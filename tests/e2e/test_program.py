@@ -35,7 +35,7 @@ def test_version_and_help():
     ["serve", "--set", "server.prot=1"], ["serve", "--set", "server.port=99999999"],
     ["serve", "--config", "/nonexistent.toml"], ["serve", *SIM, "--set", "server.host=0.0.0.0"],
     ["serve", *SIM, "--set", "server.max_connections=2000000000"],
-    ["quantize", "a", "b", "--format", "w8"]])
+    ["quantize", "a", "b", "--format", "w8"], ["quantize", ".", "b", "--format", "q8_0"]])
 def test_wrong_usage_is_exit_code_2_with_a_message(arguments):
     result = takt(*arguments)
     assert result.returncode == 2 and result.stderr.strip() + result.stdout.strip()

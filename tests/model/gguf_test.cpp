@@ -240,9 +240,11 @@ TEST_CASE("tensors: dimensions, types and places") {
     check_names(refusal(with_tensor({2, UINT64_MAX}, kF32, 0)), {"dimension 1 of 18446744073709551615"});
     // The product of these wraps to a small number in 64 bits.
     check_names(refusal(with_tensor({uint64_t{1} << 32, uint64_t{1} << 32}, kF32, 0)), {"dimension 1 of 4294967296"});
-    check_names(refusal(with_tensor({32}, kQ8_1, 0, 64)), {"tensor \"t\"", "type Q8_1 is not available"});
+    check_names(refusal(with_tensor({32}, kQ8_1, 0, 64)),
+                {"tensor \"t\"", "type Q8_1 is not available", "(F32, F16, Q4_0, Q4_1, Q5_0", "BF16 are)"});
     const std::pair<uint32_t, const char*> others[] = {{16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"},
-                                                       {21, "IQ3_S"},   {22, "IQ2_S"},  {23, "IQ4_XS"},  {29, "IQ1_M"}};
+                                                       {21, "IQ3_S"},   {22, "IQ2_S"},  {23, "IQ4_XS"},  {29, "IQ1_M"},
+                                                       {39, "MXFP4"},   {40, "NVFP4"},  {41, "Q1_0"}};
     for (const auto& [number, name] : others) {
         check_names(refusal(with_tensor({256}, number, 0, 256)), {"tensor \"t\"", std::string("type ") + name + " is not available"});
     }

@@ -174,7 +174,8 @@ TEST_CASE("config.json: what would change the result is refused by name") {
     CHECK(config_error("llama", "mlp_bias", true) == "key \"mlp_bias\": not available in this version");
     CHECK(config_error("llama", "hidden_size", "64") == "key \"hidden_size\": \"64\" found, 32 to 16777216 expected");
     CHECK(config_error("llama", "num_hidden_layers", nullptr) == "key \"num_hidden_layers\": is missing");
-    CHECK(config_error("llama", "num_key_value_heads", 3) == "num_attention_heads is no multiple of num_key_value_heads");
+    CHECK(config_error("llama", "num_key_value_heads", 3) ==
+          "num_attention_heads: 4 found, a multiple of num_key_value_heads (3) expected");
     CHECK(config_error("llama", "rms_norm_eps", 0) == "key \"rms_norm_eps\": a number over 0 expected");
     CHECK(config_error("llama", "rope_theta", -1) == "key \"rope_theta\": a number over 0 expected");
     CHECK(config_error("mistral", "sliding_window", -1).find("key \"sliding_window\": -1 found") == 0);

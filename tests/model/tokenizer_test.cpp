@@ -259,6 +259,8 @@ TEST_CASE("tokenizer.json: what is not known is refused by name") {
     };
     CHECK(error_with(R"("normalizer":{"type":"Lowercase"})").find("Lowercase") != std::string::npos);
     CHECK(error_with(R"("decoder":{"type":"WordPiece"})").find("WordPiece") != std::string::npos);
+    CHECK(error_with(R"("added_tokens":5)") == "added_tokens is no list");
+    CHECK(parse_tokenizer_json(R"({"added_tokens":null,)" + base.substr(1)).ok());
     CHECK(error_with(R"("post_processor":{"type":"BertProcessing"})").find("BertProcessing") != std::string::npos);
     CHECK_FALSE(parse_tokenizer_json(R"({"model":{"type":"Unigram"}})").ok());
     CHECK_FALSE(parse_tokenizer_json("{").ok());
