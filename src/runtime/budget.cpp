@@ -91,11 +91,20 @@ bool usually_in_time(const CostModel& cost, const DecodeLoad& decode, std::span<
 }
 
 /// Not even the least slice fits, and each row has its price: a gap that is late anyway carries a slice that moves the prompt, and the
-/// gaps between two such hold. Where decoding alone takes longer than promised they do not, and the prompt need not wait for its turn.
+/// gaps between two such hold. Where decoding alone takes longer than promised they do not: each step then carries what keeps it even with
+/// the others, as far as the promises of other streams can be kept; where that is not a row, each eighth a late slice.
 void choose_late_slice(const CostModel& cost, const DecodeLoad& decode, std::span<PrefillNeed> needs, int32_t least, int32_t most,
                        const RowBudget& budget, RowChoice& choice) {
     const uint64_t alone_ns = cost.predict_ns(mixed_features(cost, decode, needs, 0));
-    const int32_t every = budget.is_late_anyway || alone_ns > budget.budget_ns ? kMaxDutySteps : kLateSliceSteps;
+    const bool is_lost = budget.is_late_anyway || alone_ns > budget.budget_ns;
+    const double even_ns = kLostPromiseStep * static_cast<double>(cost.bound_ns(mixed_features(cost, decode, needs, 0)));
+    const uint64_t most_ns = std::min(static_cast<uint64_t>(even_ns), budget.kept_ns);
+    if (is_lost && fits(cost, decode, needs, least, most_ns)) {
+        choice.at_floor = true;
+        choice.prefill_rows = search(cost, decode, needs, least, most, most_ns);
+        return;
+    }
+    const int32_t every = is_lost ? kMaxDutySteps : kLateSliceSteps;
     choice.at_floor = budget.steps_without_prefill + 1 >= every;
     choice.saves_up = !choice.at_floor;
     if (choice.at_floor) {

@@ -31,7 +31,8 @@ struct RowBudget {
     int32_t max_rows = 0;         ///< of the step: the largest shape
     int32_t steps_without_prefill = 0;   ///< for the duty cycle
     bool may_be_late = true;             ///< fewer gaps than may be were late of late
-    bool is_late_anyway = false;         ///< many steps of decode rows alone were late of late
+    bool is_late_anyway = false;         ///< decode rows alone break a promise: by prediction, or many of their steps did of late
+    uint64_t kept_ns = UINT64_MAX;       ///< until the first of those streams must have its token whose promise can be kept
 };
 
 struct RowChoice {
@@ -53,6 +54,9 @@ constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets i
 /// late, and took longer.
 constexpr int32_t kLateSliceSteps = 64;
 constexpr double kLateSliceGaps = 10;
+/// Where decoding alone takes longer than promised and each row has its price: a step with prompt rows usually takes at most so many times
+/// what the decode rows take. Prompts then have half of the device and streams go on evenly at half their pace.
+constexpr double kLostPromiseStep = 2;
 constexpr double kMostGapCredit = 4;     ///< late steps that may come in a row before that
 constexpr double kLateAnyway = 0.1;       ///< share of the steps without prompts
 constexpr double kUsuallyInTime = 0.85;   ///< of the budget, for the usual step with one row

@@ -101,13 +101,17 @@ void Scheduler::Impl::preempt(int32_t index_of, StepPlan& plan) {
 Scheduler::Impl::AdmissionLoad Scheduler::Impl::admission_load() const {
     AdmissionLoad load;
     StepFeatures f;
-    f.decode_rows = static_cast<int32_t>(running.size()) + 1;
     for (const int32_t i : running) {
-        const Record& r = at(i);
-        load.tightest_ns = std::min(load.tightest_ns, itl_ns(r));
-        load.num_reading += r.is_paused ? 0 : 1;
-        f.kv_read_tokens += std::max(r.computed, r.target) + 1;   // it will decode one day
+        load.num_reading += at(i).is_paused ? 0 : 1;
+        f.kv_read_tokens += std::max(at(i).computed, at(i).target) + 1;   // it will decode one day
     }
+    f.rows = f.decode_rows = f.padded_rows = static_cast<int32_t>(running.size());
+    // Where each row has its price keeping others out does not mend what those who run break by themselves.
+    const double usual_ns = cost.rows_are_data() ? static_cast<double>(cost.predict_ns(f)) + host.ns() : 0.0;
+    for (const int32_t i : running) {
+        if (static_cast<double>(promised_ns(at(i))) >= usual_ns) load.tightest_ns = std::min(load.tightest_ns, itl_ns(at(i)));
+    }
+    f.decode_rows = static_cast<int32_t>(running.size()) + 1;
     f.rows = f.decode_rows + least_slice(cost);
     f.prefill_segments = 1;
     f.padded_rows = cost.padded_rows(f.rows);
@@ -132,7 +136,7 @@ bool Scheduler::Impl::at_tenant_limit(const Record& r) const {
 bool Scheduler::Impl::may_admit(const Record& r, const AdmissionLoad& load) const {
     if (r.is_paused || r.last_step > applied_step) return false;   // its last sampled token is not known yet
     if (at_tenant_limit(r)) return false;
-    if (load.num_reading == 0 || config.fixed_chunk) return true;
+    if (load.num_reading == 0 || load.tightest_ns == UINT64_MAX || config.fixed_chunk) return true;
     if (r.outputs + 1 >= r.request.max_tokens) return true;   // its only token comes with its prompt: it never decodes
     // Decode floor: one more stream for life must leave room for a slice of prefill within the tightest promise.
     const double promise = static_cast<double>(std::min(load.tightest_ns, itl_ns(r))) * load.trim - host.ns();

@@ -164,11 +164,25 @@ void Scheduler::Impl::note_least_step(uint64_t start_ns) {
     least_itl_ns = static_cast<uint64_t>(step) + std::min<uint64_t>(waited, static_cast<uint64_t>(step));
 }
 
+/// Tells promises that decoding alone breaks, also those of single requests, from the others.
+void Scheduler::Impl::note_lost_promises(const DecodeLoad& load, RowBudget& budget) {
+    const double usual_ns = static_cast<double>(cost.predict_ns(mixed_features(cost, load, needs, 0))) + host.ns();
+    for (const int32_t i : decodes) {
+        if (static_cast<double>(promised_ns(at(i))) < usual_ns) {
+            budget.is_late_anyway = true;
+        } else {
+            const double left = allowed_gap_ns(at(i), plan_start_ns) * trim.factor() - host.ns();
+            budget.kept_ns = std::min(budget.kept_ns, static_cast<uint64_t>(std::max(left, 0.0)));
+        }
+    }
+}
+
 RowChoice Scheduler::Impl::choose(uint64_t budget_ns) {
     const DecodeLoad load = decode_load();
     if (!config.fixed_chunk) {
-        return choose_rows(cost, load, needs,
-                           {budget_ns, config.row_ladder.back(), steps_without_prefill, gap_credit > 0, decode_late > kLateAnyway});
+        RowBudget budget{budget_ns, config.row_ladder.back(), steps_without_prefill, gap_credit > 0, decode_late > kLateAnyway};
+        if (cost.rows_are_data()) note_lost_promises(load, budget);
+        return choose_rows(cost, load, needs, budget);
     }
     const bool alone = needs.size() < 2 || load.rows == 0;
     int32_t chunk = alone && config.lone_chunk_tokens > 0 ? config.lone_chunk_tokens : config.fixed_chunk_tokens;

@@ -93,6 +93,10 @@ struct Scheduler::Impl {
     [[nodiscard]] const SchedulerClass& class_of(const Record& r) const {
         return config.classes[static_cast<size_t>(r.request.class_index)];
     }
+    /// As it was given, whether or not anybody can keep it.
+    [[nodiscard]] uint64_t promised_ns(const Record& r) const {
+        return r.request.itl_ns != 0 ? r.request.itl_ns : class_of(r).itl_ns;
+    }
     /// The request's own promise, if it has one: not tighter than the least step that moves prompts at all, as far as its class has
     /// not promised that. What nobody can keep must not stop everybody's prompts.
     [[nodiscard]] uint64_t itl_ns(const Record& r) const {
@@ -114,6 +118,7 @@ struct Scheduler::Impl {
     [[nodiscard]] DecodeLoad decode_load() const;
     void note_least_step(uint64_t start_ns);
     [[nodiscard]] static uint64_t waited_ns(const Record& r, uint64_t start_ns);
+    void note_lost_promises(const DecodeLoad& load, RowBudget& budget);
     RowChoice choose(uint64_t budget_ns);
     [[nodiscard]] double allowed_gap_ns(const Record& r, uint64_t start_ns) const;
     [[nodiscard]] uint64_t gap_budget_ns(uint64_t start_ns) const;
@@ -143,7 +148,7 @@ struct Scheduler::Impl {
         double alone_ns = 0;            ///< of a single stream without context
         double context_ns = 0;          ///< a token of context
         double trim = 1;                ///< of the promise
-        uint64_t tightest_ns = UINT64_MAX;
+        uint64_t tightest_ns = UINT64_MAX;   ///< of the promises that can be kept; UINT64_MAX: there is none to keep
     };
     [[nodiscard]] AdmissionLoad admission_load() const;
     [[nodiscard]] bool at_tenant_limit(const Record& r) const;

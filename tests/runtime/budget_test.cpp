@@ -168,15 +168,24 @@ TEST_CASE("where the rows are data and none fits, one gap in 64 is given up for 
     CHECK(num_rows > 3 * (most_ms - 2) / 2);
 }
 
-TEST_CASE("where the rows are data and decoding alone breaks the promise, the prompt waits for eight steps and no more") {
+TEST_CASE("where the rows are data and decoding alone breaks the promise, steps are even and prompts have half of each") {
     const CostModel cost = a_millisecond_a_row();
     std::vector<PrefillNeed> needs(1);
     needs[0].remaining = 1000;
-    const RowChoice waits = choose_rows(cost, {1, 0}, needs, {1'000'000, 32, kMaxDutySteps - 2});
+    const RowChoice even = choose_rows(cost, {7, 0}, needs, {1'000'000, 32, 0});   // 8 ms alone
+    CHECK((even.infeasible && even.at_floor));
+    CHECK(even.prefill_rows >= 7);
+    CHECK(even.prefill_rows <= 8);
+    // Another stream's promise can be kept: it bounds the step.
+    const RowChoice kept = choose_rows(cost, {7, 0}, needs, {1'000'000, 32, 0, true, false, 12'000'000});
+    CHECK(kept.prefill_rows >= 2);
+    CHECK(kept.prefill_rows <= 4);
+    // Not one row within that: every eighth step a late slice.
+    const RowChoice waits = choose_rows(cost, {7, 0}, needs, {1'000'000, 32, kMaxDutySteps - 2, true, false, 8'000'000});
     CHECK((waits.infeasible && waits.saves_up && waits.prefill_rows == 0));
-    const RowChoice late = choose_rows(cost, {1, 0}, needs, {1'000'000, 32, kMaxDutySteps - 1});
+    const RowChoice late = choose_rows(cost, {7, 0}, needs, {1'000'000, 32, kMaxDutySteps - 1, true, false, 8'000'000});
     CHECK((late.infeasible && late.at_floor));
-    CHECK(late.prefill_rows > 3);
+    CHECK(late.prefill_rows > 15);
     const CostModel padded(ladder(), false, roofline());
     CHECK(floor_slice(padded, {1, 0}, 1000) >= kMinSlice);
 }

@@ -164,3 +164,75 @@ TEST_CASE("where rows are data a document too deep for the promise costs one gap
         CHECK(ttft_ms(report, w, 1) < 65'000);
     }
 }
+
+namespace {
+
+/// A prompt of 2,000 tokens put beside four streams that began with `context` tokens 20 s before, and what it does to them.
+struct Beside {
+    double late_share = 0, median_ms = 0, p99_ms = 0, longest_ms = 0, ttft_ms = 0, alone_ms = 0;
+};
+
+Beside beside_four(double promise_ms, bool is_own, int32_t context, uint64_t seed) {
+    constexpr double kFromMs = 20'000;
+    SimOptions o = two_cores(is_own ? 1000 : promise_ms);
+    o.seed = seed;
+    o.noise = 0.05;
+    o.scheduler.max_context = 16384;
+    o.kv = {8000, 16, 16, 16384, false};
+    Beside b;
+    std::vector<SimRequest> w{request_at(0, 2000, 1)};
+    b.alone_ms = ttft_ms(run(o, w), w, 0);
+    w.clear();
+    for (int i = 0; i < 4; ++i) w.push_back(request_at(0, context, 9000));
+    w.push_back(request_at(kFromMs, 2000, 1));
+    if (is_own) {
+        for (SimRequest& r : w) r.itl_ns = static_cast<uint64_t>(promise_ms * 1e6);
+    }
+    std::vector<SimStep> steps;
+    o.on_step = [&](const SimStep& s) { steps.push_back(s); };
+    const SimReport report = run(o, w);
+    INFO(report.wrong);
+    REQUIRE(report.wrong.empty());   // among them: infeasible is said within two windows, and only then
+    b.ttft_ms = ttft_ms(report, w, 4);
+    std::vector<double> gaps_ms;
+    for (const SimStep& s : steps) {
+        const double after_ms = static_cast<double>(s.end_ns) * 1e-6 - kFromMs;
+        if (after_ms < 0 || after_ms > b.ttft_ms || s.decode_rows == 0) continue;
+        gaps_ms.push_back(static_cast<double>(s.end_ns - s.begin_ns) * 1e-6);
+    }
+    REQUIRE(gaps_ms.size() > 50);
+    std::sort(gaps_ms.begin(), gaps_ms.end());
+    const auto in_time = std::upper_bound(gaps_ms.begin(), gaps_ms.end(), promise_ms) - gaps_ms.begin();
+    b.late_share = 1 - static_cast<double>(in_time) / static_cast<double>(gaps_ms.size());
+    b.median_ms = gaps_ms[gaps_ms.size() / 2];
+    b.p99_ms = gaps_ms[gaps_ms.size() * 99 / 100];
+    b.longest_ms = gaps_ms.back();
+    return b;
+}
+
+}  // namespace
+
+TEST_CASE("where rows are data a promise that decoding alone breaks leaves streams even and prompts half of the device", "[scenes]") {
+    for (const bool is_own : {false, true}) {
+        for (const int32_t context : {16, 1000}) {
+            for (const uint64_t seed : {1u, 2u, 3u}) {
+                const Beside b = beside_four(9.6, is_own, context, seed);
+                INFO("own " << is_own << ", context " << context << ", seed " << seed << ": gaps " << b.median_ms << ", " << b.p99_ms << ", "
+                            << b.longest_ms << " ms, first token after " << b.ttft_ms << " ms, alone " << b.alone_ms);
+                CHECK(b.late_share > 0.9);   // as they would be without the prompt
+                CHECK(b.p99_ms < 1.5 * b.median_ms);
+                CHECK(b.longest_ms < 2 * b.median_ms);
+                CHECK(b.ttft_ms < 3 * b.alone_ms);
+            }
+        }
+    }
+}
+
+TEST_CASE("where rows are data nobody is kept out for a promise that those who run break by themselves", "[scenes]") {
+    // Four streams of 3,000 tokens and more: one keeps the promise, a second one beside a slice does not.
+    for (const bool is_own : {false, true}) {
+        const Beside b = beside_four(9.6, is_own, 3000, 1);
+        INFO("own " << is_own << ": first token after " << b.ttft_ms << " ms, alone " << b.alone_ms);
+        CHECK(b.ttft_ms < 40'000);   // the stream runs for 70 s
+    }
+}
