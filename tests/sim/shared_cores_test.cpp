@@ -217,8 +217,8 @@ TEST_CASE("where rows are data a promise that decoding alone breaks leaves strea
         for (const int32_t context : {16, 1000}) {
             for (const uint64_t seed : {1u, 2u, 3u}) {
                 const Beside b = beside_four(9.6, is_own, context, seed);
-                INFO("own " << is_own << ", context " << context << ", seed " << seed << ": gaps " << b.median_ms << ", " << b.p99_ms << ", "
-                            << b.longest_ms << " ms, first token after " << b.ttft_ms << " ms, alone " << b.alone_ms);
+                INFO("own " << is_own << ", context " << context << ", seed " << seed << ": gaps " << b.median_ms << ", " << b.p99_ms
+                            << ", " << b.longest_ms << " ms, first token after " << b.ttft_ms << " ms, alone " << b.alone_ms);
                 CHECK(b.late_share > 0.9);   // as they would be without the prompt
                 CHECK(b.p99_ms < 1.5 * b.median_ms);
                 CHECK(b.longest_ms < 2 * b.median_ms);
