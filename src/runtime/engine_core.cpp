@@ -57,7 +57,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts,
     core->events_.add_stream(core->runner_->stream());
     core->cost_ = std::make_unique<CostModel>(o.runner.row_ladder, o.scheduler.rows_are_data, o.roofline);
     // One that does not fit these shapes is refused by the model, which then begins with the roofline.
-    if (!o.cost_table.empty()) core->cost_->load(o.cost_table);
+    core->has_cost_table_ = !o.cost_table.empty() && core->cost_->load(o.cost_table);
     KvConfig kv;
     kv.num_blocks = o.runner.num_blocks;
     kv.block_tokens = o.runner.block_tokens;
@@ -76,6 +76,18 @@ bool EngineCore::calibrate_costs(double seconds) {
     TAKT_ASSERT(requests_.empty() && inflight_.empty());
     StepTimer timer(*runner_, *parts_.tokenizer);
     return calibrate(timer, *cost_, seconds);
+}
+
+double EngineCore::check_costs(double most, double seconds) {
+    TAKT_ASSERT(requests_.empty() && inflight_.empty());
+    if (!has_cost_table_) return 0;
+    StepTimer timer(*runner_, *parts_.tokenizer);
+    const double factor = prediction_factor(timer, *cost_, seconds);
+    if (factor > most) {
+        *cost_ = CostModel(options_.runner.row_ladder, options_.scheduler.rows_are_data, options_.roofline);
+        has_cost_table_ = false;
+    }
+    return factor;
 }
 
 bool EngineCore::warm_up(double seconds) {

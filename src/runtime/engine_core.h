@@ -114,6 +114,10 @@ public:
     [[nodiscard]] const FlightRecorder& recorder() const { return recorder_; }
     /// Before the first request: shows the cost model its first steps, for so many seconds at most. False: the device failed.
     bool calibrate_costs(double seconds);
+    /// Before the first request, with a cost table of an earlier run: by what factor it is off for a few steps, of so many seconds at most.
+    /// Over `most` it is discarded. 0: there is none, or nothing could be measured.
+    double check_costs(double most, double seconds);
+    [[nodiscard]] bool has_cost_table() const { return has_cost_table_; }   ///< of an earlier run, and believed
     /// Before the first request, on a host device: small steps, for so many seconds at most but for the first, take the memory that the
     /// first request's would else fault in and show the cost model what they take. False: the device failed.
     bool warm_up(double seconds);
@@ -206,6 +210,7 @@ private:
     std::vector<std::unique_ptr<InFlight>> spare_;      // plans keep their memory
     RequestId next_id_ = 1;
     bool dirty_ = true;                    // something changed since the last empty plan
+    bool has_cost_table_ = false;
     bool failed_ = false;
     double host_ns_ = 100'000;             // EMA: plan + stage + launch
     EndForecast forecast_;

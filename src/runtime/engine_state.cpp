@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <sstream>
 
 #include "runtime/cost_cache.h"
 #include "runtime/pause.h"
@@ -24,6 +25,8 @@ namespace {
 
 constexpr double kCalibrationSeconds = 3;
 constexpr double kWarmUpSeconds = 0.2;
+constexpr double kCheckSeconds = 0.3;
+constexpr double kMostFactor = 2.5;   // that kept step times may be off: cores of a busy machine take up to twice as long
 // After a stop nothing new is launched; a device that has not finished by then, and by ten times what was predicted, is taken for stuck.
 constexpr uint64_t kStopGraceNs = 5'000'000'000;
 constexpr uint64_t kStopGraceSteps = 10;
@@ -146,6 +149,17 @@ void EngineState::keep_costs() {
     if (!write_cost_cache(path, cost_key(), core_->cost().save())) log_.write(LogLevel::warning, "engine", path + ": cannot be written");
 }
 
+/// Step times kept by an earlier run are compared with a few steps of this one.
+void EngineState::check_kept_costs() {
+    const double factor = core_->check_costs(kMostFactor, kCheckSeconds);
+    if (factor <= kMostFactor) return;
+    std::ostringstream message;
+    message.precision(2);
+    message << config_.scheduler.profile_cache << ": the step times kept for this device and model are off by a factor of " << factor
+            << ", over " << kMostFactor << ": they are discarded";
+    log_.write(LogLevel::warning, "engine", message.str());
+}
+
 void EngineState::load() {
     loaded_ = load_everything(config_, clock_, log_);
     const std::string& costs = config_.scheduler.profile_cache;
@@ -167,9 +181,10 @@ void EngineState::load() {
         log_.write(LogLevel::info, "engine", std::to_string(core_->runner().num_graphs()) + " graphs recorded, " +
                                                  std::to_string(core_->runner().graph_bytes() >> 20) + " MiB");
     }
+    check_kept_costs();
     // Each shape has its price there, and a guess may be half of it: the CPU's rows have theirs, which its own steps teach soon. Only
     // where it is kept for the next start.
-    if (loaded_->device->caps().kind == DeviceKind::cuda && !costs.empty() && loaded_->core_options.cost_table.empty()) {
+    if (loaded_->device->caps().kind == DeviceKind::cuda && !costs.empty() && !core_->has_cost_table()) {
         const uint64_t begin_ns = clock_.now_ns();
         const bool done = core_->calibrate_costs(kCalibrationSeconds);
         log_.write(done ? LogLevel::info : LogLevel::warning, "engine",

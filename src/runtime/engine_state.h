@@ -51,6 +51,7 @@ private:
     void load();
     [[nodiscard]] std::string cost_key() const;
     void keep_costs();
+    void check_kept_costs();
     void abandon();
     void log_exception(RequestId id, const std::exception_ptr& problem) const;
     void run_loop();

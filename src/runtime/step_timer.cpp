@@ -4,6 +4,7 @@
 #include <takt/error.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <sstream>
 
@@ -16,6 +17,7 @@ constexpr int kRepeats = 3;
 constexpr int32_t kDecodeRows = 16, kDecodeContext = 4096;
 constexpr int32_t kPrefillRows = 512, kPrefillContext = 16384;
 constexpr int32_t kWarmContext = 64;   // of the decode row
+constexpr int32_t kDeepContext = 2000;
 
 }  // namespace
 
@@ -120,6 +122,35 @@ bool warm_up(StepTimer& timer, CostModel& cost, double seconds) {
         }
     }
     return true;
+}
+
+double prediction_factor(StepTimer& timer, const CostModel& cost, double seconds) {
+    struct Kind {
+        int32_t decode_rows = 0, decode_context = 0, prefill_rows = 0, prefill_context = 0;
+    };
+    constexpr std::array kKinds{Kind{1, kWarmContext, 0, 0}, Kind{1, kDeepContext, 0, 0}, Kind{0, 0, 8, 0}, Kind{0, 0, 8, kDeepContext},
+                                Kind{0, 0, 32, 0}};
+    double left_ns = seconds * 1e9, row_ns = 0, factor = 0;
+    for (const Kind& kind : kKinds) {
+        // What a row alone took is the most that one of many takes: the model is in doubt here.
+        if (kind.prefill_rows * row_ns * kRepeats > left_ns) continue;
+        StepFeatures features;
+        std::array<double, kRepeats> times{};
+        for (int i = -1; i < kRepeats; ++i) {
+            const Result<uint64_t> ns =
+                timer.run(kind.decode_rows, kind.decode_context, kind.prefill_rows, kind.prefill_context, features);
+            if (!ns || ns.value() == 0) return 0;
+            left_ns -= static_cast<double>(ns.value());
+            if (i >= 0) times[static_cast<size_t>(i)] = static_cast<double>(ns.value());   // the first is a shape's first use
+        }
+        std::sort(times.begin(), times.end());
+        const double truth_ns = times[kRepeats / 2];
+        if (kind.decode_rows > 0) row_ns = std::max(row_ns, truth_ns);
+        const auto told_ns = static_cast<double>(std::max<uint64_t>(cost.predict_ns(features), 1));
+        factor = std::max({factor, truth_ns / told_ns, told_ns / truth_ns});
+        if (left_ns < 0) break;
+    }
+    return factor;
 }
 
 namespace {

@@ -51,6 +51,10 @@ bool calibrate(StepTimer& timer, CostModel& cost, double seconds);
 /// which takes the memory that all later ones use. False: the device is lost.
 bool warm_up(StepTimer& timer, CostModel& cost, double seconds);
 
+/// How far off the model's predictions are for a few steps of other kinds, decode rows and slices with and without context, as far as
+/// `seconds` allow: the greatest factor either way, of medians of three; at least 1. 0: nothing could be measured. Teaches nothing.
+double prediction_factor(StepTimer& timer, const CostModel& cost, double seconds);
+
 /// The device's step times in the simulator's format: each shape three times, medians. @throws load_error if the device is lost.
 std::string profile_text(StepTimer& timer, const RunnerOptions& options);
 

@@ -4,6 +4,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
 #include <takt/takt.h>
@@ -245,4 +247,21 @@ TEST_CASE("what an engine learned of its device's step times is there at the nex
         CHECK(host.run(prompt_of("y", 3)).size() == 3);   // too few steps to be worth keeping
     }
     CHECK(std::filesystem::file_size(path) == size);
+    // A table that is far off is found out by a few steps at start: here each shape takes a second.
+    std::ifstream in(path);
+    std::ostringstream poisoned;
+    for (std::string line; std::getline(in, line);) {
+        std::istringstream fields(line);
+        int64_t rows = 0, count = 0;
+        double ns = 0;
+        const bool is_shape = static_cast<bool>(fields >> rows >> ns >> count) && fields.eof() && ns > 1000;
+        poisoned << (is_shape ? std::to_string(rows) + " 1e9 " + std::to_string(count) : line) << '\n';
+    }
+    in.close();
+    std::ofstream(path) << poisoned.str();
+    Host host(1, {"scheduler.profile_cache=" + path, "sim.scale=0.01"});
+    CHECK(host.run(prompt_of("z", 3)).size() == 3);
+    const std::vector<StepRecord> steps = host.engine.recorder();
+    REQUIRE(!steps.empty());
+    CHECK(steps.front().predicted_ms < 500);
 }

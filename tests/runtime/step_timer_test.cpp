@@ -1,6 +1,8 @@
 // StepTimer: a device's profile is found again by measuring it, and a calibrated model predicts the device.
 #include "runtime/step_timer.h"
 
+#include <sstream>
+
 #include "catch.h"
 #include "kernels/device_factory.h"
 #include "kernels/sim/profile.h"
@@ -81,6 +83,36 @@ TEST_CASE("a calibrated model predicts the device before its first request", "[s
     CostModel hasty(rig.options.row_ladder, false, sim::h100_roofline());
     REQUIRE(calibrate(timer, hasty, 0.05));
     CHECK(hasty.snapshot().num_observed < cost.snapshot().num_observed / 4);
+}
+
+TEST_CASE("a kept table is compared with a few steps, and what is off by more than others is told", "[step_timer]") {
+    Rig rig;
+    StepTimer timer(*rig.runner, *rig.tokenizer);
+    CostModel cost(rig.options.row_ladder, false, sim::h100_roofline());
+    REQUIRE(calibrate(timer, cost, 60));
+    const double own = prediction_factor(timer, cost, 60);
+    CHECK(own >= 1);
+    CHECK(own < 1.2);
+    const uint64_t seen = cost.snapshot().num_observed;
+    for (const double scale : {5.0, 0.2}) {   // of the table over the device
+        std::istringstream table(cost.save());
+        std::ostringstream poisoned;
+        std::string line;
+        std::getline(table, line);
+        poisoned << line << '\n';
+        for (size_t i = 0; i < rig.options.row_ladder.size(); ++i) {
+            double rows = 0, ns = 0, count = 0;
+            table >> rows >> ns >> count;
+            poisoned << rows << ' ' << ns * scale << ' ' << count << '\n';
+        }
+        std::getline(table, line);
+        std::getline(table, line);
+        poisoned << line << '\n';
+        CostModel wrong(rig.options.row_ladder, false, sim::h100_roofline());
+        REQUIRE(wrong.load(poisoned.str()));
+        CHECK(prediction_factor(timer, wrong, 60) == Approx(5).epsilon(0.15));
+    }
+    CHECK(cost.snapshot().num_observed == seen);
 }
 
 TEST_CASE("what does not fit the pool is cut, and said", "[step_timer]") {
