@@ -156,30 +156,48 @@ TAKT_LANES Lanes scale_weights(Lanes weights, const float* scales, int low, int 
     return from > 0 || to < 16 ? select_range(scaled, zero(), from, to) : scaled;
 }
 
+/// Scales the scores of a query in place, -infinity where it does not see a position. Their maxima, lane by lane.
+template <bool kScaled>
+TAKT_LANES Lanes mask_scores(const AttentionJob& j, const TileScales* scales, const TileQuery& q) {
+    const Lanes hidden = broadcast(-std::numeric_limits<float>::infinity());
+    Lanes largest = hidden;
+    repeat<kTilePanels>([&](auto v) TAKT_INLINE {
+        constexpr int at = decltype(v)::value * 16;
+        const int from = q.low > at ? q.low - at : 0;
+        const int to = q.high - at < 16 ? q.high - at : 16;
+        Lanes s = hidden;
+        if (from < to) {
+            s = load(q.scores + at) * broadcast(j.scale);
+            if constexpr (kScaled) s = s * load(scales->keys + at);
+            if (j.soft_cap > 0.0f) s = cap_lanes(s, j.soft_cap);
+            if (from > 0 || to < 16) s = select_range(s, hidden, from, to);
+        }
+        store(q.scores + at, s);
+        largest = max(largest, s);
+    });
+    return largest;
+}
+
 /// Scores to weights, in place, for up to 16 queries; what a query's state has gathered is to be multiplied by its correction. Scores of
 /// int8 keys get their positions' scales here, weights those of the values that they multiply; sums are of the weights without.
 template <bool kScaled>
 void soften(const AttentionJob& j, const TileScales* scales, TileQuery* queries, int count) {
     const Lanes hidden = broadcast(-std::numeric_limits<float>::infinity());
     float shift[16] = {};   // of each query's maximum
+    float scale[16];        // that its scores still have to meet
     for (int i = 0; i < count; ++i) {
         const TileQuery& q = queries[i];
         Lanes largest = hidden;
-        repeat<kTilePanels>([&](auto v) TAKT_INLINE {
-            constexpr int at = decltype(v)::value * 16;
-            const int from = q.low > at ? q.low - at : 0;
-            const int to = q.high - at < 16 ? q.high - at : 16;
-            Lanes s = hidden;
-            if (from < to) {
-                s = load(q.scores + at) * broadcast(j.scale);
-                if constexpr (kScaled) s = s * load(scales->keys + at);
-                if (j.soft_cap > 0.0f) s = cap_lanes(s, j.soft_cap);
-                if (from > 0 || to < 16) s = select_range(s, hidden, from, to);
-            }
-            store(q.scores + at, s);
-            largest = max(largest, s);
-        });
-        const float tile_max = reduce_max(largest);
+        scale[i] = 1.0f;
+        float tile_max;
+        if (!kScaled && j.soft_cap == 0.0f && q.low == 0 && q.high == kTilePositions) {
+            // The common case: a positive scale moves no maximum.
+            repeat<kTilePanels>([&](auto v) TAKT_INLINE { largest = max(largest, load(q.scores + decltype(v)::value * 16)); });
+            scale[i] = j.scale;
+            tile_max = reduce_max(largest) * j.scale;
+        } else {
+            tile_max = reduce_max(mask_scores<kScaled>(j, scales, q));
+        }
         const float new_max = *q.max > tile_max ? *q.max : tile_max;
         shift[i] = *q.sum == 0.0f ? 0.0f : *q.max - new_max;
         *q.max = new_max;
@@ -187,11 +205,11 @@ void soften(const AttentionJob& j, const TileScales* scales, TileQuery* queries,
     store(shift, exp_lanes(load(shift)));
     for (int i = 0; i < count; ++i) {
         TileQuery& q = queries[i];
-        const Lanes largest = broadcast(*q.max);
+        const Lanes largest = broadcast(*q.max), left = broadcast(scale[i]);
         Lanes sum = zero();
         repeat<kTilePanels>([&](auto v) TAKT_INLINE {
             constexpr int at = decltype(v)::value * 16;
-            Lanes p = exp_lanes(load(q.scores + at) - largest);
+            Lanes p = exp_negative(load(q.scores + at) * left - largest);
             sum = sum + p;
             if constexpr (kScaled) p = scale_weights(p, scales->values + at, q.low - at, q.high - at);
             store(q.scores + at, p);

@@ -27,10 +27,10 @@ TAKT_LANES void repeat(F body) {
     repeat_each(body, std::make_integer_sequence<int, n>{});
 }
 
-/// exp(x), relative error about 2e-7; 0 below -87, so that a masked score vanishes.
-TAKT_LANES Lanes exp_lanes(Lanes x) {
-    const Lanes low = broadcast(-87.0f);
-    const Lanes clamped = min(max(x, low), broadcast(88.0f));
+constexpr float kLeastExponent = -87.0f;
+
+/// exp(x), relative error about 2e-7; 0 below kLeastExponent. `clamped`: x, at least that and at most 88.
+TAKT_LANES Lanes exp_clamped(Lanes x, Lanes clamped) {
     const Lanes n = round_nearest(clamped * broadcast(1.44269504088896341f));
     Lanes r = fma(n, broadcast(-0.693359375f), clamped);
     r = fma(n, broadcast(2.12194440e-4f), r);
@@ -41,8 +41,13 @@ TAKT_LANES Lanes exp_lanes(Lanes x) {
     p = fma(p, r, broadcast(1.6666665459e-1f));
     p = fma(p, r, broadcast(5.0000001201e-1f));
     p = fma(p, r * r, r + broadcast(1.0f));
-    return select_greater(low, x, zero(), scale_by_power(p, n));
+    return select_greater(broadcast(kLeastExponent), x, zero(), scale_by_power(p, n));
 }
+
+/// Of any x: above 88 exp(88), so that a masked score vanishes and nothing else overflows.
+TAKT_LANES Lanes exp_lanes(Lanes x) { return exp_clamped(x, min(max(x, broadcast(kLeastExponent)), broadcast(88.0f))); }
+/// Of x up to 0.
+TAKT_LANES Lanes exp_negative(Lanes x) { return exp_clamped(x, max(x, broadcast(kLeastExponent))); }
 
 /// `count` of 16 floats. Paths without masks move the parts of a vector one by one: whole ones must not pay for that.
 TAKT_LANES Lanes load_part(const float* x, int count) { return count == 16 ? load(x) : load_first(x, count); }
