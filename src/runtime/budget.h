@@ -2,6 +2,7 @@
 // know rows and contexts, not requests. Engine thread only; nothing is allocated in a call.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -61,6 +62,13 @@ constexpr double kMostGapCredit = 4;     ///< late steps that may come in a row 
 constexpr double kLateAnyway = 0.1;       ///< share of the steps without prompts
 constexpr double kUsuallyInTime = 0.85;   ///< of the budget, for the usual step with one row
 inline int32_t most_duty_steps(const CostModel& cost) { return cost.rows_are_data() ? kLateSliceSteps : kMaxDutySteps; }
+
+constexpr double kEnvelopeCredit = 2.0;  ///< gaps that a stream ahead of its envelope may spend at once beside the next one
+
+/// What a gap in an envelope may take, of a stream whose token before came so long before it was due.
+inline double envelope_gap_ns(double itl_ns, double lead_ns) {
+    return std::clamp(itl_ns + lead_ns, itl_ns, (1.0 + kEnvelopeCredit) * itl_ns);
+}
 
 /// Splits `total` rows over the needs in their order; first the floors: a share for the oldest,
 /// a least slice for stalled ones.

@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 
 #include "kernels/assert.h"
+#include "runtime/budget.h"
 
 namespace takt {
 namespace {
@@ -299,7 +300,12 @@ void EngineCore::note_token(RequestState& state, const Turn& turn) {
         per_class.inter_token.observe(static_cast<double>(gap) * 1e-9);
         state.note_gap(gap);
         const auto& own = state.spec.request.itl_ms;
-        const uint64_t promised = own ? static_cast<uint64_t>(*own * 1e6) : sla.itl_ns;
+        uint64_t promised = own ? static_cast<uint64_t>(*own * 1e6) : sla.itl_ns;
+        if (state.spec.request.envelope || sla.envelope) {
+            const auto itl = static_cast<double>(promised);
+            const double due = static_cast<double>(state.first_token_ns) + itl * (state.num_outputs() - 2);   // of the token before
+            promised = static_cast<uint64_t>(envelope_gap_ns(itl, due - static_cast<double>(state.last_token_ns)));
+        }
         if (gap > promised) {
             // A gap that its own reader made is no promise missed.
             if (!state.was_paused) per_class.itl_misses.fetch_add(1, std::memory_order_relaxed);

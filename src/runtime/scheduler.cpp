@@ -199,6 +199,14 @@ bool Scheduler::Impl::is_late_slice(const Launched& step) const {
     return cost.rows_are_data() && step.at_floor && step.features.rows - step.features.decode_rows > least_slice(cost);
 }
 
+/// What the gap that the request's last token ended was promised to take at most.
+double Scheduler::Impl::promised_ns(const Record& r, uint64_t gap_ns) const {
+    const auto itl = static_cast<double>(itl_ns(r));
+    if (!is_envelope(r)) return itl;
+    const double due = static_cast<double>(r.first_emit_ns) + itl * (r.num_emitted - 2);   // of the token before
+    return envelope_gap_ns(itl, due - static_cast<double>(r.last_emit_ns - gap_ns));
+}
+
 /// The gaps that the step ended, in a device part, which the trim answers for, and a host part, which the budget sets aside.
 void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns, CostVerdict verdict) {
     const bool with_prefill = step.features.prefill_segments > 0;
@@ -210,15 +218,16 @@ void Scheduler::Impl::note_gaps(const Launched& step, uint64_t device_ns, CostVe
         Record& r = at(part.record);
         if (r.request.id != part.id || r.pending_gap_ns == 0) continue;
         const auto gap = static_cast<double>(r.pending_gap_ns);
+        const double promised = promised_ns(r, r.pending_gap_ns);
         r.pending_gap_ns = 0;
         if (!part.is_decode || r.is_paused) continue;
         ++num_gaps;
-        num_late += gap > static_cast<double>(itl_ns(r)) ? 1 : 0;
+        num_late += gap > promised ? 1 : 0;
         const double counted = static_cast<double>(part.waited_ns) + static_cast<double>(device_ns);
         const double host_ns = std::max(gap - counted, 0.0);
         host.observe(host_ns);
         const double device_part = std::min(gap, counted + host.ns());
-        if (counts) trim.gap(device_part / static_cast<double>(itl_ns(r)), with_prefill);
+        if (counts) trim.gap(device_part / promised, with_prefill);
     }
     if (num_gaps == 0 || is_late_slice(step)) return;   // that one is late by intent
     const double late = static_cast<double>(num_late) / num_gaps;

@@ -10,7 +10,6 @@ namespace takt {
 namespace {
 
 constexpr uint64_t kMaxIdleStepNs = 100'000'000;   // what a new arrival may have to wait when nothing decodes
-constexpr double kEnvelopeCredit = 2.0;            // gaps that a stream ahead of its envelope may spend at once
 constexpr int32_t kMaxSkippedSteps = 8;            // P_max: longest run of steps that leaves a decodable request out
 constexpr int32_t kStalledSteps = 8;               // M: an admitted prefill is owed a slice after that many steps without one
 constexpr int32_t kWindowSteps = 64;
@@ -99,7 +98,7 @@ uint64_t Scheduler::Impl::waited_ns(const Record& r, uint64_t start_ns) {
 double Scheduler::Impl::allowed_gap_ns(const Record& r, uint64_t start_ns) const {
     const auto itl = static_cast<double>(itl_ns(r));
     const double allowed = itl - static_cast<double>(waited_ns(r, start_ns));
-    if (!(r.request.envelope || class_of(r).envelope) || r.first_emit_ns == 0) return allowed;
+    if (!is_envelope(r) || r.first_emit_ns == 0) return allowed;
     const double due = static_cast<double>(r.first_emit_ns) + itl * r.outputs;
     return std::min(due - static_cast<double>(start_ns), (1.0 + kEnvelopeCredit) * itl);
 }

@@ -90,6 +90,7 @@ struct Scheduler::Impl {
     void note_offered(const Record& r, uint64_t now_ns);
     [[nodiscard]] double answer_ns() const;
     [[nodiscard]] double retry_ns(double excess_ns) const;
+    [[nodiscard]] bool is_envelope(const Record& r) const { return r.request.envelope || class_of(r).envelope; }
     [[nodiscard]] const SchedulerClass& class_of(const Record& r) const {
         return config.classes[static_cast<size_t>(r.request.class_index)];
     }
@@ -120,6 +121,7 @@ struct Scheduler::Impl {
     [[nodiscard]] static uint64_t waited_ns(const Record& r, uint64_t start_ns);
     void note_lost_promises(const DecodeLoad& load, RowBudget& budget);
     RowChoice choose(uint64_t budget_ns);
+    [[nodiscard]] double promised_ns(const Record& r, uint64_t gap_ns) const;
     [[nodiscard]] double allowed_gap_ns(const Record& r, uint64_t start_ns) const;
     [[nodiscard]] uint64_t gap_budget_ns(uint64_t start_ns) const;
     void note_infeasible(uint64_t start_ns, bool infeasible);

@@ -224,6 +224,23 @@ TEST_CASE("an envelope lets a stream that is ahead lend its lead, three gaps at 
     CHECK(rig.look().budget_ns <= 60 * kMs);
 }
 
+TEST_CASE("an envelope's lent lead is no late gap: budgets stay whole until the lead is spent", "[scheduler]") {
+    SchedulerConfig c = rig_config(20);
+    c.classes[0].envelope = true;
+    SchedulerRig rig(c);
+    rig.start_streams(1, 100);
+    for (int i = 0; i < 20; ++i) rig.step();   // ahead by about 280 ms
+    rig.submit(1, 60'000, 10);
+    for (int i = 0; i < 5; ++i) {              // three gaps each: two of the lead
+        INFO(i);
+        CHECK(rig.look().budget_ns > 55 * kMs);
+        rig.complete();
+    }
+    for (int i = 0; i < 60; ++i) rig.step();
+    CHECK(rig.scheduler.budget_trim() > 0.9);
+    CHECK(rig.look().budget_ns < 30 * kMs);    // the lead is spent: a gap a token
+}
+
 TEST_CASE("equal prompts: the earlier deadline ends first", "[scheduler]") {
     SchedulerRig rig(rig_config());
     rig.start_streams(2, 100);
