@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/row_ladder.h"
 #include "runtime/sim/scene.h"
 
 namespace takt::sim {
@@ -63,6 +64,33 @@ inline SimOptions chaos_options(uint64_t seed, int depth, int32_t num_blocks) {
     return o;
 }
 
+/// The same clientele on two cores that others share, where rows are data: a step has spells, a promise is often too tight for a slice (late
+/// slices) or for decoding alone (half of the device), and some requests bring a promise of their own that nobody can keep.
+inline SimOptions rows_chaos_options(uint64_t seed, int32_t num_blocks) {
+    SimOptions o = chaos_options(seed, 0, num_blocks);
+    o.scheduler.rows_are_data = true;
+    o.scheduler.row_ladder = make_row_ladder(0, 16, 512);
+    o.scheduler.classes[0].itl_ns = 12'000'000;
+    o.scheduler.classes[1].itl_ns = 7'000'000;
+    o.roofline = {4e10, 6e11, 2e-5, 9e7, 2.1e8, 23'040, 69'000};
+    o.cost_table.clear();
+    o.noise = 0.08;
+    o.true_ns = [](const StepFeatures& f) {
+        const auto alone = static_cast<double>(f.kv_read_tokens + f.single_row_tokens);
+        return 2.2e6 + 0.65e6 * f.rows + 600.0 * alone + 430.0 * static_cast<double>(f.prefill_pairs - f.single_row_tokens);
+    };
+    o.disturbance = [](uint64_t now_ns) { return (now_ns / 200'000'000) % 7 == 3 ? 1.6 : 1.0; };
+    return o;
+}
+
+/// Some of them ask for gaps of their own, down to what no device keeps.
+inline void ask_for_gaps(std::vector<SimRequest>& requests, uint64_t seed) {
+    Random random(seed + 1);
+    for (SimRequest& r : requests) {
+        if (random.chance(0.1)) r.itl_ns = 1000 + static_cast<uint64_t>(random.exponential(10) * 1e6);
+    }
+}
+
 struct ChaosRun {
     std::vector<SimRequest> requests;
     SimReport report;
@@ -74,6 +102,16 @@ inline ChaosRun run_chaos(uint64_t seed) {
     ChaosRun r;
     r.requests = chaos(seed, seed < 100 ? 100 : 2000, 30, std::min(num_blocks * 16 - 300, 6000));
     r.report = run(chaos_options(seed, static_cast<int>(seed % 2), num_blocks), r.requests);
+    return r;
+}
+
+/// The same where rows are data; the device is a fifth as fast, and so are the arrivals.
+inline ChaosRun run_rows_chaos(uint64_t seed) {
+    const int32_t num_blocks = 80 + static_cast<int32_t>(seed % 5) * 100;
+    ChaosRun r;
+    r.requests = chaos(seed, seed < 100 ? 100 : 2000, 150, std::min(num_blocks * 16 - 300, 6000));
+    ask_for_gaps(r.requests, seed);
+    r.report = run(rows_chaos_options(seed, num_blocks), r.requests);
     return r;
 }
 

@@ -270,6 +270,25 @@ TEST_CASE("S10: chaos on small pools keeps every invariant, and a seed gives the
     CHECK(run(chaos_options(3, 1, 300), w).digest == run(chaos_options(3, 1, 300), w).digest);
 }
 
+TEST_CASE("S10 where rows are data keeps every invariant through late slices and promises that nobody can keep", "[scenes]") {
+    uint64_t num_at_floor = 0;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+        const ChaosRun chaos = run_rows_chaos(seed);
+        INFO("seed " << seed);
+        REQUIRE(chaos.report.wrong.empty());
+        num_at_floor += chaos.report.num_at_floor;
+    }
+    CHECK(num_at_floor > 100);
+}
+
 TEST_CASE("S10 in full: a hundred thousand requests", "[.long]") {
     for (uint64_t seed = 100; seed < 150; ++seed) check_chaos(seed);
+}
+
+TEST_CASE("S10 in full where rows are data", "[.long]") {
+    for (uint64_t seed = 100; seed < 150; ++seed) {
+        const ChaosRun chaos = run_rows_chaos(seed);
+        INFO("seed " << seed << "\n" << chaos.report.wrong);
+        REQUIRE(chaos.report.wrong.empty());
+    }
 }

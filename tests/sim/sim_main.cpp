@@ -62,11 +62,12 @@ struct Totals {
     }
 };
 
-/// Of all plans: the whole engine's, and the scheduler's alone with another clientele.
+/// Of all plans: the whole engine's, and the scheduler's alone with another clientele, on padded shapes and where rows are data.
 uint64_t digest_of(uint64_t seed, uint64_t engine) {
     const auto requests = sim::chaos(seed, 100, 30, 1000);
     const uint64_t scheduler = sim::run(sim::chaos_options(seed, static_cast<int>(seed % 2), 300), requests).digest;
-    return engine ^ (scheduler << 1 | scheduler >> 63);
+    const uint64_t rows = sim::run(sim::rows_chaos_options(seed, 300), requests).digest;
+    return engine ^ (scheduler << 1 | scheduler >> 63) ^ (rows << 2 | rows >> 62);
 }
 
 bool run_seed(uint64_t seed, bool is_verbose, bool prints_digest, Totals& totals) {
@@ -88,17 +89,22 @@ bool run_seed(uint64_t seed, bool is_verbose, bool prints_digest, Totals& totals
     return false;
 }
 
-bool run_chaos_seed(uint64_t seed, bool is_verbose) {
-    current_seed = seed;
-    const sim::ChaosRun chaos = sim::run_chaos(seed);
+bool show_chaos(const char* device, const sim::ChaosRun& chaos, bool is_verbose) {
     if (is_verbose) {
-        std::printf("%zu requests, %llu steps, %llu preemptions, digest %016llx\n", chaos.requests.size(),
-                    static_cast<unsigned long long>(chaos.report.num_steps), static_cast<unsigned long long>(chaos.report.num_preemptions),
+        std::printf("%s: %zu requests, %llu steps, %llu at the floor, %llu preemptions, digest %016llx\n", device, chaos.requests.size(),
+                    static_cast<unsigned long long>(chaos.report.num_steps), static_cast<unsigned long long>(chaos.report.num_at_floor),
+                    static_cast<unsigned long long>(chaos.report.num_preemptions),
                     static_cast<unsigned long long>(chaos.report.digest));
     }
     if (chaos.report.wrong.empty()) return true;
-    std::printf("commit %s, %s\n", sim::kCommit, chaos.report.wrong.c_str());
+    std::printf("commit %s, %s: %s\n", sim::kCommit, device, chaos.report.wrong.c_str());
     return false;
+}
+
+bool run_chaos_seed(uint64_t seed, bool is_verbose) {
+    current_seed = seed;
+    const bool is_sound = show_chaos("padded shapes", sim::run_chaos(seed), is_verbose);
+    return show_chaos("rows are data", sim::run_rows_chaos(seed), is_verbose) && is_sound;
 }
 
 /// Seeds and digests as `--digests` prints them; lines that begin with # are comments.
