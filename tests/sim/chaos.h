@@ -64,8 +64,8 @@ inline SimOptions chaos_options(uint64_t seed, int depth, int32_t num_blocks) {
     return o;
 }
 
-/// The same clientele on two cores that others share, where rows are data: a step has spells, a promise is often too tight for a slice (late
-/// slices) or for decoding alone (half of the device), and some requests bring a promise of their own that nobody can keep.
+/// The same clientele on two cores that others share, where rows are data: steps have spells, a promise is often too tight for a slice
+/// (late slices) or for decoding alone (half of the device), and some requests bring one of their own that nobody can keep.
 inline SimOptions rows_chaos_options(uint64_t seed, int32_t num_blocks) {
     SimOptions o = chaos_options(seed, 0, num_blocks);
     o.scheduler.rows_are_data = true;
