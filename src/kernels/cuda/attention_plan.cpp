@@ -106,22 +106,28 @@ struct Planner {
         return is_split ? kSplitUnits : kWholeUnits;
     }
 
-    /// About how long the step's decode items take when every result is cut into pieces of at most `size` units, in units'
-    /// worth of one block's time: the longest block's items, each with its start and end, and the combination of most parts.
-    [[nodiscard]] double decode_cost(int32_t size, int64_t all_units) {
+    /// About how long the step's decode items take when every result but the first `whole` is cut into pieces of at most `size` units, in
+    /// units' worth of one block's time: the longest block's items, each with its start and end, and the combination of most parts.
+    [[nodiscard]] double decode_cost(int32_t size, int64_t all_units, int32_t whole = 0) {
         const auto num_slots = static_cast<size_t>(slots);
         std::fill_n(loads.begin(), num_slots, 0.0);
         size_t at = 0;
         int32_t parts = 1;
-        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
-            if (!is_decode(s)) continue;
-            const int32_t units = decode_units(s), splits = pieces_of(units, size);
-            parts = std::max(parts, splits);
-            const double item = (splits == 1 ? units : ceil_div(units, splits)) + item_units(splits > 1);
-            for (int32_t i = p.kv.num_kv_heads * results(s) * splits; i > 0; --i) {
-                loads[at] += item;
+        const auto add = [&](int32_t items, double cost) {
+            for (; items > 0; --items) {
+                loads[at] += cost;
                 at = at + 1 == num_slots ? 0 : at + 1;
             }
+        };
+        for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
+            if (!is_decode(s)) continue;
+            const int32_t units = decode_units(s), splits = pieces_of(units, size), count = p.kv.num_kv_heads * results(s);
+            const int32_t uncut = std::min(count, whole);
+            whole -= uncut;
+            add(uncut, units + item_units(false));
+            if (uncut == count) continue;
+            parts = std::max(parts, splits);
+            add((count - uncut) * splits, (splits == 1 ? units : ceil_div(units, splits)) + item_units(splits > 1));
         }
         const double most = *std::max_element(loads.begin(), loads.begin() + static_cast<std::ptrdiff_t>(num_slots));
         return std::max(most, least_cost(all_units)) + (parts > 1 ? 0.25 * parts : 0.0);
@@ -144,10 +150,11 @@ struct Planner {
     void decode() {
         if (early > 0 && early_units < kAllUnits) return decode_in_two();
         int64_t units = 0;
-        int32_t longest = 1;
+        int32_t longest = 1, count = 0;
         for (int32_t s = 0; s < p.host.header->num_segments; ++s) {
             if (!is_decode(s)) continue;
             longest = std::max(longest, decode_units(s));
+            count += p.kv.num_kv_heads * results(s);
             units += int64_t{decode_units(s)} * p.kv.num_kv_heads * results(s);
         }
         if (units == 0) return;
@@ -164,8 +171,27 @@ struct Planner {
             best_cost = cost;
             best = size;
         }
-        emit_decode(best, best, kNoLimit);
+        if (early == 0 || !decode_evenly(longest, count, units, best_cost < 0 ? decode_cost(best, units) : best_cost))
+            emit_decode(best, best, kNoLimit);
         num_early = early > 0 ? num_work : 0;
+    }
+
+    /// Beside prefill items: whole rounds of whole results and the rest in pieces for all blocks; false: costs no less than `cost`.
+    bool decode_evenly(int32_t longest, int32_t count, int64_t units, double cost) {
+        const int32_t whole = count - count % slots;
+        if (whole == 0 || whole == count) return false;
+        const int32_t size = std::max(2, ceil_div(longest, slots / (count - whole)));   // one piece a block at most
+        if (decode_cost(size, units, whole) >= cost) return false;
+        int64_t room = 0;
+        int32_t left = whole;
+        for (int32_t s = 0; s < p.host.header->num_segments && left > 0; ++s) {
+            if (!is_decode(s)) continue;
+            const int32_t uncut = std::min(left, p.kv.num_kv_heads * results(s));
+            room += int64_t{uncut} * (decode_units(s) + 1);
+            left -= uncut;
+        }
+        emit_decode(longest, size, room);
+        return true;
     }
 
     /// All decode results: in pieces of at most `early_size` units until those of the early blocks hold `early_room`, then of `size`.
@@ -265,7 +291,10 @@ struct Planner {
             const double item = units / results / parts + (parts > 1 ? kSplitUnitsBeside : kWholeUnitsBeside);
             least = std::min(least, std::ceil(results * parts / blocks) * item);
         }
-        return least;
+        const double rounds = std::floor(results / blocks), average = units / results, rest = results - rounds * blocks;
+        if (rounds == 0 || rest == 0) return least;
+        const double piece = std::max(2.0, std::ceil(average / std::floor(blocks / rest)));   // decode_evenly()
+        return std::min(least, rounds * (average + kWholeUnitsBeside) + piece + kSplitUnitsBeside + 0.25 * average / piece);
     }
 
     /// Units that a block has done of results of `average` units when `room` units' worth of time is over: whole ones, else parts.

@@ -1,5 +1,5 @@
 // Prefill attention on Hopper: 128 packed query rows a block, two warpgroups of 64 rows; a producer warp gathers the cache's
-// blocks by tensor copies into tiles of 128 tokens, two ahead. Scores of the next tile are computed while the last one's
+// blocks by tensor copies into tiles of 128 tokens, three ahead. Scores of the next tile are computed while the last one's
 // values are summed (wgmma runs asynchronously). Tiles lie at absolute multiples of 128 positions, so a row's sums do not
 // depend on its slice.
 #pragma once
@@ -12,7 +12,7 @@ namespace takt::cuda {
 constexpr int kWgmmaThreads = 384;
 constexpr int kWgmmaConsumers = 256;
 constexpr int kWgmmaTokens = 128;
-constexpr int kWgmmaStages = 2;
+constexpr int kWgmmaStages = 3;   // beside decodes, which fill the memory's queues, two make a tile 2.9 us for 2.2
 constexpr bool kTakesTurns = true;   // the warpgroups' matrix work in turn, so that one's softmax runs under the other's
 
 template <int kHeadDim>
@@ -91,26 +91,40 @@ __device__ __forceinline__ void wgmma_produce(const AttentionArguments& a, const
     }
 }
 
-/// 64 packed rows from m0 on into shared memory as a K-major operand; rows past the item are zero.
+/// 64 packed rows from m0 on into shared memory as a K-major operand; rows past the item are zero. A thread has one chunk of every
+/// eighth row (sixteenth at head dimension 64), all on the way at once; where the next row lies follows from the last without a division.
 template <class T, int kHeadDim>
 __device__ __forceinline__ void wgmma_load_queries(const AttentionArguments& a, const ItemView& v, int m0, int thread, uint8_t* to) {
-#pragma unroll 4
-    for (int i = thread; i < 64 * (kHeadDim / 8); i += 128) {
-        const int row = i / (kHeadDim / 8), chunk = i % (kHeadDim / 8), m = m0 + row;
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (m < v.w.num_rows) {
-            x = __ldcg(reinterpret_cast<const uint4*>(
-                a.q + (static_cast<int64_t>(v.row(m)) * a.num_heads + v.head(m)) * kHeadDim + chunk * 8));
-            if constexpr (!std::is_same_v<T, __nv_bfloat16>) {
-                uint32_t* pairs[4] = {&x.x, &x.y, &x.z, &x.w};
+    constexpr int kChunks = kHeadDim / 8, kStep = 128 / kChunks, kLoads = 64 / kStep;
+    const int chunk = thread % kChunks, first = thread / kChunks;
+    int row = v.row(m0 + first), head = (v.w.row_begin + m0 + first) % a.group;
+    const int rows_on = kStep / a.group, heads_on = kStep % a.group;
+    const __nv_bfloat16* const base = a.q + static_cast<int64_t>(v.w.kv_head) * a.group * kHeadDim + chunk * 8;
+    uint4 x[kLoads];
 #pragma unroll
-                for (uint32_t* pair : pairs) {
-                    const float2 f = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(pair));
-                    *pair = pack_pair<T>(f.x, f.y);
-                }
+    for (int i = 0; i < kLoads; ++i) {
+        x[i] = make_uint4(0, 0, 0, 0);
+        if (m0 + first + i * kStep < v.w.num_rows)
+            x[i] = __ldcg(reinterpret_cast<const uint4*>(base + (static_cast<int64_t>(row) * a.num_heads + head) * kHeadDim));
+        row += rows_on;
+        head += heads_on;
+        if (head >= a.group) {
+            head -= a.group;
+            ++row;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+        if constexpr (!std::is_same_v<T, __nv_bfloat16>) {
+            uint32_t* pairs[4] = {&x[i].x, &x[i].y, &x[i].z, &x[i].w};
+#pragma unroll
+            for (uint32_t* pair : pairs) {
+                const float2 f = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(pair));
+                *pair = pack_pair<T>(f.x, f.y);
             }
         }
-        *reinterpret_cast<uint4*>(to + chunk / 8 * 8192 + row * 128 + ((chunk % 8) ^ (row & 7)) * 16) = x;
+        const int m = first + i * kStep;
+        *reinterpret_cast<uint4*>(to + chunk / 8 * 8192 + m * 128 + ((chunk % 8) ^ (m & 7)) * 16) = x[i];
     }
     shared_proxy_fence();
 }
@@ -247,16 +261,21 @@ __device__ __forceinline__ void wgmma_consume(const AttentionArguments& a, uint8
     uint8_t* queries = memory + group * Shape::kQueryBytes;
     const auto sync = [] { named_barrier(3, kWgmmaConsumers); };
     RingPlace place;
+    const int rounds = prefill_rounds(a);
     if (kTakesTurns && group == 1) named_barrier_arrive(4, kWgmmaConsumers);   // the first turn is group 0's
-    for (int round = 0; round < prefill_rounds(a); ++round) {
+    for (int round = 0; round < rounds; ++round) {
         const int item = prefill_item(a, round);
         if (item >= a.header->num_work) continue;
         const ItemView v = view_item(a, item);
+        if (round == 0) {   // the step's input is read before the wait, queries after it
+            wait_for_predecessors();
+            dependents_may_launch();
+        }
         named_barrier(1 + group, 128);   // the last item's queries have been read
         wgmma_load_queries<T, kHeadDim>(a, v, group * 64, thread % 128, queries);
         named_barrier(1 + group, 128);
         wgmma_item<T, kHeadDim>(a, v, group * 64, operand_descriptor(shared_address(queries), 16, 1024), keys, values, bars, place);
-        if (v.w.partial >= 0 && prefill_rounds(a) == 1) {
+        if (v.w.partial >= 0 && rounds == 1) {
             combine_together<kHeadDim>(a, v, item, thread, reinterpret_cast<float*>(memory), sync);
         } else if (v.w.partial >= 0 && finishes_last(a, v, thread == 0, sync)) {
             combine_partials<kHeadDim, kWgmmaConsumers>(a, v, thread, kPrefillRows, 0, v.w.num_rows,
@@ -289,8 +308,6 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
         if (threadIdx.x < 32) wgmma_produce<kHeadDim>(a, map, keys, values, bars);
     } else {
         take_registers<232>();
-        wait_for_predecessors();
-        dependents_may_launch();
         wgmma_consume<T, kHeadDim>(a, memory, keys, values, bars);
     }
 }
