@@ -156,20 +156,39 @@ struct SoftmaxRows {
         return token + count > seen_end || token < seen_first;
     }
 
-    /// s becomes p; `scale` is for the caller to apply to its sums of values.
-    template <bool kMasks, int kTiles>
-    __device__ __forceinline__ void step(const AttentionArguments& a, float (&s)[kTiles][4], int token) {
+    template <int kTiles>
+    static __device__ __forceinline__ void cap(const AttentionArguments& a, float (&s)[kTiles][4]) {
+        if (a.soft_cap <= 0) return;
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                const float e = power_of_two(s[j][c] * a.cap_in);   // tanh from e^2x
+                s[j][c] = a.cap_out - a.cap_out * __fdividef(2.0f, e + 1.0f);
+            }
+        }
+    }
+    /// What a row does not see.
+    template <int kTiles>
+    __device__ __forceinline__ void hide(float (&s)[kTiles][4], int token) const {
         const int column = token + static_cast<int>(threadIdx.x) % 4 * 2;
-        if (a.soft_cap > 0) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int before = first[r] - column, after = last[r] - column;
 #pragma unroll
             for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
-                for (int c = 0; c < 4; ++c) {
-                    const float e = power_of_two(s[j][c] * a.cap_in);   // tanh from e^2x
-                    s[j][c] = a.cap_out - a.cap_out * __fdividef(2.0f, e + 1.0f);
+                for (int c = 0; c < 2; ++c) {
+                    if (j * 8 + c > after || j * 8 + c < before) s[j][2 * r + c] = -INFINITY;
                 }
             }
         }
+    }
+
+    /// Scores, capped, become p; `scale` is for the caller to apply to its sums of values.
+    template <bool kMasks, int kTiles>
+    __device__ __forceinline__ void step(const AttentionArguments& a, float (&s)[kTiles][4], int token) {
+        const int column = token + static_cast<int>(threadIdx.x) % 4 * 2;
         constexpr int kChains = kTiles >= 8 ? 4 : 1;   // a maximum and a sum wait for the last one of their chain
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -210,7 +229,11 @@ struct SoftmaxRows {
     }
     template <int kTiles>
     __device__ __forceinline__ void step(const AttentionArguments& a, float (&s)[kTiles][4], int token) {
-        if (needs_mask(token, kTiles * 8)) {
+        cap(a, s);
+        if constexpr (kTiles >= 8) {   // one softmax for all tiles: a second copy is so long that fetching it takes 10 us
+            if (needs_mask(token, kTiles * 8)) hide(s, token);
+            step<false>(a, s, token);
+        } else if (needs_mask(token, kTiles * 8)) {
             step<true>(a, s, token);
         } else {
             step<false>(a, s, token);

@@ -232,24 +232,65 @@ __device__ __forceinline__ void wgmma_item(const AttentionArguments& a, const It
     store_prefill<kHeadDim>(a, v, mine, rows, out);
 }
 
-/// The blocks of a split result wait for each other and combine a share of its rows each. Only where every block has one item
-/// at most: then all of them run or will run whatever the others do (blocks of later kernels start after all of this one's).
+/// The blocks of a split result wait for each other and combine a share of its rows each, from copies in shared memory and by short
+/// loops: it runs once, and straight code waits for itself. Only where every block has one item at most: then all of them run or
+/// will run whatever the others do (blocks of later kernels start after all of this one's), and `memory` is free.
 template <int kHeadDim, class Sync>
-__device__ __forceinline__ void combine_together(const AttentionArguments& a, const ItemView& v, int item, int thread,
-                                                 float* weights, Sync sync) {
+__device__ __forceinline__ void combine_together(const AttentionArguments& a, const ItemView& v, int item, int thread, uint8_t* memory,
+                                                 Sync sync) {
+    constexpr int kStride = kHeadDim + kPartialExtra, kColumns = kHeadDim / 4;
     const int splits = static_cast<int>(static_cast<uint32_t>(v.w.group) >> kSplitShift),
               first = v.w.group & ((1 << kSplitShift) - 1), part = item - first;
+    const int begin = v.w.num_rows * part / splits, rows = v.w.num_rows * (part + 1) / splits - begin, floats = rows * kStride;
     int32_t* count = &a.work[first].segment;   // in its upper half: blocks that have stored, then also those that are done
-    __threadfence();
+    const float* from = a.partials + (int64_t{v.w.partial} - part * kPrefillRows + begin) * kStride;   // parts lie side by side
+    auto* const parts = reinterpret_cast<float*>(memory);   // [part][row], then weights [row][part]
+    float* const weights = parts + splits * floats;
     sync();
     if (thread == 0) {
+        __threadfence();
         atomicAdd(count, 1 << 16);
         while ((*static_cast<volatile int32_t*>(count) >> 16) < splits) {}
         __threadfence();
     }
     sync();
-    combine_partials<kHeadDim, kWgmmaConsumers>(a, v, thread, kPrefillRows, v.w.num_rows * part / splits,
-                                                v.w.num_rows * (part + 1) / splits, weights, sync);
+#pragma unroll 1
+    for (int s = 0; s < splits; ++s) {
+#pragma unroll 2
+        for (int i = thread * 4; i < floats; i += kWgmmaConsumers * 4)
+            copy_async_16(parts + s * floats + i, from + s * (kPrefillRows * kStride) + i, 16);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    sync();
+    if (thread < rows) {
+        const float* const stats = parts + thread * kStride + kHeadDim;
+        float* const mine = weights + thread * splits;
+        float most = kMinusInfinity, total = 0;
+#pragma unroll 1
+        for (int s = 0; s < splits; ++s) most = fmaxf(most, stats[s * floats]);
+#pragma unroll 1
+        for (int s = 0; s < splits; ++s) {
+            mine[s] = power_of_two(stats[s * floats] - most);
+            total += mine[s] * stats[s * floats + 1];
+        }
+        const float inverse = total > 0 ? __fdividef(1.0f, total) : 0.0f;
+#pragma unroll 1
+        for (int s = 0; s < splits; ++s) mine[s] *= inverse;
+    }
+    sync();
+#pragma unroll 1
+    for (int i = thread; i < rows * kColumns; i += kWgmmaConsumers) {
+        const int row = i / kColumns, column = i % kColumns * 4;
+        float4 sum = {};
+#pragma unroll 1
+        for (int s = 0; s < splits; ++s) {
+            const float4 x = *reinterpret_cast<const float4*>(parts + s * floats + row * kStride + column);
+            const float w = weights[row * splits + s];
+            sum = make_float4(sum.x + w * x.x, sum.y + w * x.y, sum.z + w * x.z, sum.w + w * x.w);
+        }
+        write_output(a, v, begin + row, kHeadDim, column, sum);
+    }
     if (thread == 0 && atomicAdd(count, 1 << 16) >> 16 == 2 * splits - 1) atomicAnd(count, 0xffff);
 }
 
@@ -276,7 +317,7 @@ __device__ __forceinline__ void wgmma_consume(const AttentionArguments& a, uint8
         named_barrier(1 + group, 128);
         wgmma_item<T, kHeadDim>(a, v, group * 64, operand_descriptor(shared_address(queries), 16, 1024), keys, values, bars, place);
         if (v.w.partial >= 0 && rounds == 1) {
-            combine_together<kHeadDim>(a, v, item, thread, reinterpret_cast<float*>(memory), sync);
+            combine_together<kHeadDim>(a, v, item, thread, memory, sync);
         } else if (v.w.partial >= 0 && finishes_last(a, v, thread == 0, sync)) {
             combine_partials<kHeadDim, kWgmmaConsumers>(a, v, thread, kPrefillRows, 0, v.w.num_rows,
                                                         reinterpret_cast<float*>(memory), sync);
