@@ -189,8 +189,9 @@ Result<Buffer> CudaDevice::make_vector(const HostTensor& vector) {
     if (const auto reason = read_float_vector(vector, values.data())) return Error{*reason};
     Result<Buffer> buffer = alloc(values.size() * sizeof(float), MemoryKind::device);
     if (!buffer) return buffer;
-    const cudaError_t e =
-        cudaMemcpy(buffer.value().data(), values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice);
+    cudaError_t e = cudaMemcpy(buffer.value().data(), values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice);
+    // From pageable memory the call returns when the bytes are staged, not when they have arrived; other streams do not wait for this one.
+    if (e == cudaSuccess) e = cudaStreamSynchronize(cudaStreamLegacy);
     if (e != cudaSuccess) return Error{"a vector: " + words(e)};
     return buffer;
 }
