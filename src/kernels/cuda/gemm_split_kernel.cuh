@@ -53,26 +53,34 @@ struct SplitWork {
     }
 };
 
-template <int kGroups, int kColumns>
-__device__ __forceinline__ void split_produce(const CUtensorMap& weights, const CUtensorMap& x, const GemmSplitArguments& a,
-                                              const SplitWork& w, SplitRing ring) {
+/// One lane: fills the ring, the weights before the wait. `load_weights` (to, full, k): enqueues the tile's weights of stage k; their
+/// bytes and those of the rows are expected already.
+template <int kGroups, int kColumns, class LoadWeights>
+__device__ __forceinline__ void split_fill(const CUtensorMap& x, const SplitWork& w, SplitRing ring, LoadWeights&& load_weights) {
     using Shape = SplitShape<kGroups, kColumns>;
-    const uint64_t policy = a.rows <= Shape::kRows ? kEvictFirst : kEvictLast;
-    const auto load_weights = [&](int stage, int k) {
+    const auto begin_stage = [&](int stage, int k) {
         barrier_expect(&ring.full[stage], Shape::kStageBytes);
-        tensor_load_3d(ring.memory + stage * Shape::kStageBytes + Shape::kRowsBytes, &weights, &ring.full[stage], 0, w.column0, k,
-                       policy);
+        load_weights(ring.memory + stage * Shape::kStageBytes + Shape::kRowsBytes, &ring.full[stage], k);
     };
     const int early = min(ring.num_stages, w.k_end - w.k_begin);
-    for (int i = 0; i < early; ++i) load_weights(i, w.k_begin + i);
+    for (int i = 0; i < early; ++i) begin_stage(i, w.k_begin + i);
     wait_for_predecessors();
     for (int k = w.k_begin; k < w.k_end; ++k, ring.next()) {
         if (k - w.k_begin >= early) {
             barrier_wait(&ring.empty[ring.stage], ring.phase ^ 1u);
-            load_weights(ring.stage, k);
+            begin_stage(ring.stage, k);
         }
         tensor_load_3d(ring.memory + ring.stage * Shape::kStageBytes, &x, &ring.full[ring.stage], 0, w.row0, k, kEvictLast);
     }
+}
+
+template <int kGroups, int kColumns>
+__device__ __forceinline__ void split_produce(const CUtensorMap& weights, const CUtensorMap& x, const GemmSplitArguments& a,
+                                              const SplitWork& w, SplitRing ring) {
+    const uint64_t policy = a.rows <= SplitShape<kGroups, kColumns>::kRows ? kEvictFirst : kEvictLast;
+    split_fill<kGroups, kColumns>(x, w, ring, [&](uint8_t* to, uint64_t* full, int k) {
+        tensor_load_3d(to, &weights, full, 0, w.column0, k, policy);
+    });
 }
 
 /// acc = a warpgroup's 64 rows of the tile times the weights over this block's columns.

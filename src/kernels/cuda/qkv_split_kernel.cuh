@@ -48,9 +48,8 @@ struct QkvShare {
 template <int kGroups, int kColumns>
 __device__ __forceinline__ void qkv_produce(const CUtensorMap& weights, const CUtensorMap& x, const GemmSplitArguments& a, const QkvEnd& e,
                                             const SplitWork& w, SplitRing ring) {
-    using Shape = SplitShape<kGroups, kColumns>;
     constexpr int kUnits = kColumns / kUnitColumns;
-    const uint64_t policy = a.rows <= Shape::kRows ? kEvictFirst : kEvictLast;
+    const uint64_t policy = a.rows <= SplitShape<kGroups, kColumns>::kRows ? kEvictFirst : kEvictLast;
     int heads[kUnits], pairs[kUnits];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -58,23 +57,11 @@ __device__ __forceinline__ void qkv_produce(const CUtensorMap& weights, const CU
         heads[u] = place.head;
         pairs[u] = place.pair;
     }
-    const auto load_weights = [&](int stage, int k) {
-        barrier_expect(&ring.full[stage], Shape::kStageBytes);
-        uint8_t* to = ring.memory + stage * Shape::kStageBytes + Shape::kRowsBytes;
+    split_fill<kGroups, kColumns>(x, w, ring, [&](uint8_t* to, uint64_t* full, int k) {
 #pragma unroll
         for (int u = 0; u < kUnits; ++u)
-            tensor_load_5d(to + u * kUnitColumns * kSplitRowBytes, &weights, &ring.full[stage], 0, pairs[u], 0, heads[u], k, policy);
-    };
-    const int early = min(ring.num_stages, w.k_end - w.k_begin);
-    for (int i = 0; i < early; ++i) load_weights(i, w.k_begin + i);
-    wait_for_predecessors();
-    for (int k = w.k_begin; k < w.k_end; ++k, ring.next()) {
-        if (k - w.k_begin >= early) {
-            barrier_wait(&ring.empty[ring.stage], ring.phase ^ 1u);
-            load_weights(ring.stage, k);
-        }
-        tensor_load_3d(ring.memory + ring.stage * Shape::kStageBytes, &x, &ring.full[ring.stage], 0, w.row0, k, kEvictLast);
-    }
+            tensor_load_5d(to + u * kUnitColumns * kSplitRowBytes, &weights, full, 0, pairs[u], 0, heads[u], k, policy);
+    });
 }
 
 /// Sines and cosines of this thread's items, into its own places: nobody else reads them.
