@@ -54,7 +54,7 @@ constexpr int32_t kMaxDutySteps = 8;     ///< a prefill that is owed work gets i
 /// is given up (1.6 %, of 2 % that may be late) for a slice as long as so many promised gaps. A row in each step made nearly all gaps
 /// late, and took longer.
 constexpr int32_t kLateSliceSteps = 64;
-constexpr double kLateSliceGaps = 10;
+constexpr double kLateSliceGaps = 20;
 /// Where decoding alone takes longer than promised and each row has its price: a step with prompt rows usually takes at most so many times
 /// what the decode rows take. Prompts then have half of the device and streams go on evenly at half their pace.
 constexpr double kLostPromiseStep = 2;
