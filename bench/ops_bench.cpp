@@ -109,7 +109,7 @@ struct ProductParams {
 void run_product(TaskContext& context, const void* data) {
     const auto& p = *static_cast<const ProductParams*>(data);
     const PackedMatrix& part = p.linear->parts()[0];
-    const int64_t step = rows_per_pass(p.num_rows, kernel_table(context.isa).max_tile_rows);
+    const int64_t step = p.rows->rows_at_once(p.num_rows);
     for (int64_t first = 0; first < p.num_rows; first += step) {
         const int64_t count = std::min(step, p.num_rows - first);
         Deal deal = context.deal(part.num_groups);
@@ -123,8 +123,9 @@ void run_product(TaskContext& context, const void* data) {
 class Activations {
 public:
     Activations(int64_t rows, int64_t cols, CpuArithmetic arithmetic, const KernelTable& kernels)
-        : memory_(RowBlock::bytes(rows, cols) + 64),
-          block_(reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) / 64 * 64), rows, cols, arithmetic, kernels) {
+        : memory_(RowBlock::bytes(rows, cols, use(kernels), kernels) + 64),
+          block_(reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) / 64 * 64), rows, cols, arithmetic,
+                 use(kernels), kernels) {
         std::mt19937 random(3);
         std::vector<float> x(static_cast<size_t>(cols));
         for (int64_t r = 0; r < rows; ++r) {
@@ -135,6 +136,12 @@ public:
     RowBlock* block() { return &block_; }
 
 private:
+    static RowUse use(const KernelTable& kernels) {
+        RowUse use;
+        use.add(shapes[0].type, kernels);
+        return use;
+    }
+
     std::vector<uint8_t> memory_;
     RowBlock block_;
 };

@@ -54,9 +54,12 @@ std::vector<float> random_rows(int64_t rows, int64_t cols, uint64_t seed) {
 
 /// rows x matrix on one path: [rows][matrix rows].
 std::vector<float> multiply(const PackedMatrix& m, const float* x, int64_t rows, CpuArithmetic arithmetic, CpuIsa isa) {
-    std::vector<uint8_t> memory(RowBlock::bytes(rows, m.cols) + 64);
+    const KernelTable& kernels = kernel_table(isa);
+    RowUse use;
+    use.add(m.type, kernels);
+    std::vector<uint8_t> memory(RowBlock::bytes(rows, m.cols, use, kernels) + 64);
     auto address = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
-    RowBlock block(reinterpret_cast<void*>(address), rows, m.cols, arithmetic, kernel_table(isa));
+    RowBlock block(reinterpret_cast<void*>(address), rows, m.cols, arithmetic, use, kernels);
     for (int64_t r = 0; r < rows; ++r) block.set_row(r, x + r * m.cols, NormParams{});
     std::vector<float> out(static_cast<size_t>(rows * m.rows), std::nanf(""));
     std::vector<float> tile(static_cast<size_t>(rows) * kGroupRows, std::nanf(""));
@@ -189,16 +192,16 @@ TEST_CASE("a row's product has the same bits at every batch size and on every pa
     const auto device = make_device();
     for (const DType type : kPackableTypes) {
         const int64_t cols = is_k_type(type) ? 512 : 576;   // two whole spans, or a part of a third
-        const auto x = random_rows(64, cols, 5);
+        const auto x = random_rows(103, cols, 5);
         const RandomTensor source(type, outs, cols, 13);
         auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
         REQUIRE(made.ok());
         for (const CpuArithmetic arithmetic : {CpuArithmetic::int16, CpuArithmetic::int8, CpuArithmetic::float32}) {
-            const auto want = multiply(first_part(made.value()), x.data(), 64, arithmetic, CpuIsa::portable);
+            const auto want = multiply(first_part(made.value()), x.data(), 103, arithmetic, CpuIsa::portable);
             for (const CpuIsa isa : machine_isas()) {
                 CAPTURE(dtype_info(type).name, isa_name(isa), static_cast<int>(arithmetic));
-                for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 64}) {
-                    const int64_t first = 64 - count;
+                for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 24, 33, 64, 103}) {
+                    const int64_t first = 103 - count;
                     const auto got = multiply(first_part(made.value()), x.data() + first * cols, count, arithmetic, isa);
                     REQUIRE(std::memcmp(got.data(), want.data() + first * outs, got.size() * sizeof(float)) == 0);
                 }
@@ -231,20 +234,25 @@ TEST_CASE("a column that is not finite makes its row's products so, wherever it 
 TEST_CASE("sums at the ends of the integer range do not overflow") {
     // Rows of the least and of the greatest integer throughout, and of both in turns: by rows the high bytes of columns that are
     // multiplied in pairs are alike or opposite.
-    const int64_t cols = 256, rows = 8;
+    const int64_t cols = 256, rows = 32;   // enough for panels
     std::vector<float> x(static_cast<size_t>(rows * cols));
     for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t c = 0; c < cols; ++c) x[static_cast<size_t>(r * cols + c)] = (c >> r & 1) == 0 ? -1.0f : 1.0f;
+        for (int64_t c = 0; c < cols; ++c) x[static_cast<size_t>(r * cols + c)] = ((c >> r % 8 ^ r / 8) & 1) == 0 ? -1.0f : 1.0f;
     }
     std::fill(x.end() - cols, x.end(), 1.0f);
+    std::fill(x.end() - 2 * cols, x.end() - cols, -1.0f);
     const auto device = make_device();
     for (const DType type : kPackableTypes) {
         if (is_plain(type)) continue;
         RandomTensor source(type, 32, cols, 17);
-        // All quants and sub-scales at their largest, under the scales that the source has.
+        // All quants and sub-scales at their largest (Q6_K: -32 times -128), under the scales that the source has.
         const DTypeInfo info = dtype_info(type);
         std::vector<uint8_t> kept = source.bytes;
-        std::fill(source.bytes.begin(), source.bytes.end(), type == DType::q8_0 ? uint8_t{0x80} : uint8_t{0xff});
+        const uint8_t most = type == DType::q8_0 ? 0x80 : type == DType::q6_k ? 0 : 0xff;
+        std::fill(source.bytes.begin(), source.bytes.end(), most);
+        for (size_t b = 0; type == DType::q6_k && b < source.bytes.size(); b += info.block_bytes) {
+            std::memset(source.bytes.data() + b + 192, 0x80, 16);
+        }
         for (size_t b = 0; b < source.bytes.size(); b += info.block_bytes) {
             const size_t at = b + (type == DType::q2_k ? 80 : type == DType::q3_k ? 108 : type == DType::q6_k ? 208 : 0);
             std::memcpy(source.bytes.data() + at, kept.data() + at, 2);

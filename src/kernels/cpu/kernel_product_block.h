@@ -119,5 +119,19 @@ TAKT_LANES void fetch_bytes(bool wanted, const void* begin) {
     repeat<(kBytes + 63) / 64>([&](auto line) TAKT_INLINE { prefetch(bytes + line * 64); });
 }
 
+/// Lines of the weights to come, asked for a few with each step of the work meanwhile.
+class LinesAhead {
+public:
+    LinesAhead(const uint8_t* begin, int64_t lines, int64_t steps)
+        : at_(begin), end_(begin + lines * 64), a_step_((lines + steps - 1) / steps) {}
+    TAKT_LANES void step() {
+        for (int64_t i = 0; i < a_step_ && at_ < end_; ++i, at_ += 64) prefetch(at_);
+    }
+
+private:
+    const uint8_t *at_, *end_;
+    int64_t a_step_;
+};
+
 }  // namespace
 }  // namespace takt::cpu

@@ -2,6 +2,8 @@
 // once, into the L1 cache, and goes through all tiles of rows before the next. The same bits as product().
 #pragma once
 
+#include <limits>
+
 #include "kernels/cpu/kernel_product.h"
 
 namespace takt::cpu {
@@ -23,19 +25,6 @@ TAKT_LANES void unpack_block_strip(const uint8_t* header, const uint8_t* block, 
         if constexpr (kFormat<kType>.has_min) store(out.minima[h], minimum);
     });
 }
-
-/// Lines of the weights to come, asked for a few with each block that a tile multiplies.
-class LinesAhead {
-public:
-    LinesAhead(const uint8_t* begin, int lines, int steps) : at_(begin), end_(begin + lines * 64), a_step_((lines + steps - 1) / steps) {}
-    TAKT_LANES void step() {
-        for (int i = 0; i < a_step_ && at_ < end_; ++i, at_ += 64) prefetch(at_);
-    }
-
-private:
-    const uint8_t *at_, *end_;
-    int a_step_;
-};
 
 template <DType kType, int kRows, int h>
 TAKT_LANES void add_panel_half(const PanelBlock& block, const QuantBlock* const* x, Lanes* part) {
@@ -72,7 +61,7 @@ void panel_tile(const PanelBlock* panel, int count, bool is_first, const uint8_t
 }
 
 template <DType kType>
-void panel_rows(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
+void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     constexpr PackedFormat f = kFormat<kType>;
     const int tiles = (num_rows + kMaxTileRows - 1) / kMaxTileRows;
     const uint8_t* block = group.data;
@@ -103,16 +92,22 @@ void panel_rows(const PackedGroup& group, const QuantRows& x, int64_t row, int n
     }
 }
 
+/// Types of several planes cost most to unpack, those with scales of scales a little; others are unpacked as fast as they are loaded.
+constexpr int panel_rows(DType t) {
+    const PackedFormat f = packed_format(t);
+    return f.twos || f.ones ? 8 : f.header_bytes > 0 ? 24 : std::numeric_limits<int>::max();
+}
+
 void product_panel(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     static_assert(kMaxTileRows == 6, "eight rows and more make tiles of four to six");
     switch (group.type) {
-        case DType::q5_0: return panel_rows<DType::q5_0>(group, x, row, num_rows, out, out_stride);
-        case DType::q5_1: return panel_rows<DType::q5_1>(group, x, row, num_rows, out, out_stride);
-        case DType::q2_k: return panel_rows<DType::q2_k>(group, x, row, num_rows, out, out_stride);
-        case DType::q3_k: return panel_rows<DType::q3_k>(group, x, row, num_rows, out, out_stride);
-        case DType::q4_k: return panel_rows<DType::q4_k>(group, x, row, num_rows, out, out_stride);
-        case DType::q5_k: return panel_rows<DType::q5_k>(group, x, row, num_rows, out, out_stride);
-        default: return panel_rows<DType::q6_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_0: return panel_product<DType::q5_0>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_1: return panel_product<DType::q5_1>(group, x, row, num_rows, out, out_stride);
+        case DType::q2_k: return panel_product<DType::q2_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q3_k: return panel_product<DType::q3_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q4_k: return panel_product<DType::q4_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_k: return panel_product<DType::q5_k>(group, x, row, num_rows, out, out_stride);
+        default: return panel_product<DType::q6_k>(group, x, row, num_rows, out, out_stride);
     }
 }
 

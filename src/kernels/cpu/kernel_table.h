@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/cpu/packed_format.h"
 #include "kernels/device_factory.h"
@@ -43,13 +44,24 @@ struct alignas(64) QuantBlock {
     }
 };
 
+/// 256 columns of one row for panels of int16: 16-bit integers with what such products need of them beside.
+struct alignas(64) WideSpan {
+    int16_t values[kSpanBlocks * kBlockColumns];   // each four as 0 2 1 3
+    int32_t pair_products[kSpanBlocks][3];         // what paired columns give with one another: in each half, in both
+    float sums[kSpanBlocks];                       // of a block's integers
+    float scale;
+};
+
 /// Rows of activations, quantised by the path that multiplies them: integers in blocks of 32.
 struct QuantRows {
     QuantBlock* blocks = nullptr;    // [row][num_blocks]
     int64_t num_blocks = 0;
     bool bytes_only = false;         // all integers fit 8 bits, with a scale a block: the high plane is zero
+    WideSpan* spans = nullptr;       // [span][row]; null: not made (KernelTable::widen)
+    int64_t num_rows = 0;            // of `spans`
 
     [[nodiscard]] const QuantBlock* row(int64_t r) const { return blocks + r * num_blocks; }
+    [[nodiscard]] WideSpan* span(int64_t s, int64_t row) const { return spans + s * num_rows + row; }
 };
 
 /// One group of 32 output rows of a packed matrix.
@@ -86,6 +98,8 @@ struct AttentionJob {
     const AttentionJob* next = nullptr;  // what the same thread does after this, of the same shape: its first tile is fetched
 };
 
+constexpr int kWideTileRows = 8;   ///< of products with spans
+
 struct KernelTable {
     const char* name;
     int max_tile_rows;
@@ -93,9 +107,13 @@ struct KernelTable {
     void (*quantise)(const float* x, int64_t cols, int limit, int span, QuantBlock* out);
     /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
     void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
-    /// The same for any number of rows from 8 on, of 16 bits, and types with `fewest_panel_rows`: unpacked once for all rows. null: the
-    /// path has none.
+    /// The same bits for any number of rows from panel_rows() on, of 16 bits: weights are unpacked once for all of them. null: the path has
+    /// none.
     void (*product_panel)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
+    /// Rows from which on product_panel() pays for a type; where the path has it.
+    int (*panel_rows)(DType type);
+    /// The spans that product_panel() reads, of one row: `stride` from one to the next. null: it reads the blocks.
+    void (*widen)(const QuantBlock* blocks, int64_t num_blocks, WideSpan* out, int64_t stride);
     /// What the weights alone add too much to products in pairs of columns, negative: [block][32 rows]. Such products have the same
     /// bits by fewer dot instructions, for types that are `is_pairable`. null: the path has none.
     void (*pair_sums)(const PackedGroup& group, int16_t* out);
@@ -120,6 +138,10 @@ struct KernelTable {
     int64_t (*argmax)(const float* x, int64_t n, bool* finite);
     /// Sum of exp(x - max), in float64 over a fixed order.
     double (*sum_exp)(const float* x, int64_t n, float max);
+
+    [[nodiscard]] int fewest_panel_rows(DType type) const {
+        return product_panel == nullptr || is_plain(type) ? std::numeric_limits<int>::max() : panel_rows(type);
+    }
 };
 
 /// The table of a path that this build has and this CPU runs.

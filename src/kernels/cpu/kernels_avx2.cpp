@@ -9,9 +9,9 @@
 namespace takt::cpu {
 
 const KernelTable& avx2_kernels() {
-    static constexpr KernelTable kTable{"avx2", kMaxTileRows, quantise, product, product_panel, nullptr, product_float, rms_norm, gate,
-                                        soft_cap, add,          add_tile,  attention,     merge,    store_kv, quantise_kv,
-                                        argmax,   sum_exp};
+    static constexpr KernelTable kTable{"avx2", kMaxTileRows, quantise, product, product_panel, panel_rows, nullptr, nullptr,
+                                        product_float, rms_norm, gate, soft_cap, add, add_tile, attention, merge, store_kv, quantise_kv,
+                                        argmax, sum_exp};
     return kTable;
 }
 

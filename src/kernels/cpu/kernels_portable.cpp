@@ -9,9 +9,9 @@
 namespace takt::cpu {
 
 const KernelTable& portable_kernels() {
-    static constexpr KernelTable kTable{"portable", kMaxTileRows, quantise, product, nullptr, nullptr, product_float, rms_norm, gate,
-                                        soft_cap, add,          add_tile,  attention,     merge,    store_kv, quantise_kv,
-                                        argmax,   sum_exp};
+    static constexpr KernelTable kTable{"portable", kMaxTileRows, quantise, product, nullptr, nullptr, nullptr, nullptr,
+                                        product_float, rms_norm, gate, soft_cap, add, add_tile, attention, merge, store_kv, quantise_kv,
+                                        argmax, sum_exp};
     return kTable;
 }
 

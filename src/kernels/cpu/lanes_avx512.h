@@ -194,6 +194,49 @@ TAKT_LANES Ints add_bytes(Ints w, const void* x) {
 }
 TAKT_LANES Ints shift_left_8(Ints a) { return {_mm512_slli_epi32(a.v, 8)}; }
 
+// Words: two int16 in each lane.
+
+TAKT_LANES void store_ints(void* p, Ints a) { _mm512_storeu_si512(p, a.v); }
+TAKT_LANES Ints shift_words_right_8(Ints a) { return {_mm512_srli_epi16(a.v, 8)}; }
+TAKT_LANES Ints subtract_words(Ints a, Ints b) { return {_mm512_sub_epi16(a.v, b.v)}; }
+/// Written out as dot_quads is, and broadcast_fresh_word so that none is kept for later.
+TAKT_LANES Ints add_words(Ints a, Ints b) {
+    Ints sum;
+    asm("vpaddw %1, %2, %0" : "=v"(sum.v) : "v"(a.v), "v"(b.v));
+    return sum;
+}
+TAKT_LANES Ints broadcast_fresh_word(const void* p) {
+    using Word = int32_t __attribute__((may_alias));
+    Ints word;
+    asm("vpbroadcastd %1, %0" : "=v"(word.v) : "m"(*static_cast<const Word*>(p)));
+    return word;
+}
+/// acc + the products of the two int16 of each lane; sums wrap around.
+TAKT_LANES Ints dot_words(Ints acc, Ints a, Ints b) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
+    return acc;
+}
+/// The same of the two int16 at x with each lane.
+TAKT_LANES Ints dot_words(Ints acc, Ints a, const void* x) {
+    using Word = int32_t __attribute__((may_alias));
+    asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(a.v), "m"(*static_cast<const Word*>(x)));
+    return acc;
+}
+/// 32 integers from their low[32] and high[32] bytes, each four as 0 2 1 3.
+TAKT_LANES Ints join_planes(const void* planes) {
+    const auto* halves = static_cast<const __m256i*>(planes);
+    const __m512i low = _mm512_cvtepi8_epi16(_mm256_loadu_si256(halves)), high = _mm512_cvtepi8_epi16(_mm256_loadu_si256(halves + 1));
+    const __m512i x = _mm512_add_epi16(low, _mm512_slli_epi16(high, 8));
+    return {_mm512_shufflehi_epi16(_mm512_shufflelo_epi16(x, _MM_SHUFFLE(3, 1, 2, 0)), _MM_SHUFFLE(3, 1, 2, 0))};
+}
+/// The products of the marked lanes with their right neighbours, added up; the sum wraps around.
+TAKT_LANES int32_t sum_of_pairs(Ints a, __mmask16 lanes) {
+    const __m512i products = _mm512_maskz_mov_epi32(lanes, _mm512_madd_epi16(a.v, _mm512_shuffle_epi32(a.v, _MM_PERM_CDAB)));
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(products), _mm512_extracti64x4_epi64(products, 1));
+    const __m128i quarter = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    return _mm_cvtsi128_si32(_mm_add_epi32(quarter, _mm_shuffle_epi32(quarter, _MM_SHUFFLE(1, 0, 3, 2))));
+}
+
 /// Into the L2 cache: misses of the L1 cache are few at a time, and the loads need them.
 TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 

@@ -170,10 +170,6 @@ void PackedMatrix::read_row(int64_t r, float* out) const {
     }
 }
 
-bool CpuLinear::has_plain() const {
-    return std::any_of(parts_.begin(), parts_.end(), [](const PackedMatrix& part) { return is_plain(part.type); });
-}
-
 int64_t CpuLinear::out_features() const {
     int64_t total = 0;
     for (const PackedMatrix& part : parts_) total += part.rows;
@@ -184,6 +180,12 @@ size_t CpuLinear::bytes() const {
     size_t total = 0;
     for (const PackedMatrix& part : parts_) total += part.data.bytes();
     return total;
+}
+
+RowUse CpuLinear::row_use(const KernelTable& kernels) const {
+    RowUse use;
+    for (const PackedMatrix& part : parts_) use.add(part.type, kernels);
+    return use;
 }
 
 size_t cpu_linear_bytes(const CpuDevice& device, std::span<const HostTensor> parts) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/row_use.h"
 #include "kernels/device.h"
 
 namespace takt::cpu {
@@ -33,9 +34,9 @@ public:
     [[nodiscard]] int64_t out_features() const override;
     [[nodiscard]] int64_t in_features() const override { return parts_.front().cols; }
     [[nodiscard]] size_t bytes() const override;
+    /// What its products need of rows, on the path of `kernels`.
+    [[nodiscard]] RowUse row_use(const KernelTable& kernels) const;
     [[nodiscard]] const std::vector<PackedMatrix>& parts() const { return parts_; }
-    /// Some part is not quantised.
-    [[nodiscard]] bool has_plain() const;
 
 private:
     std::vector<PackedMatrix> parts_;

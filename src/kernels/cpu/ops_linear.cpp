@@ -16,8 +16,9 @@ CpuStream& cpu(Stream& stream) { return static_cast<CpuStream&>(stream); }
 const CpuLinear& packed(const Linear* linear) { return *static_cast<const CpuLinear*>(linear); }
 
 /// Scratch for the rows of an item: shared by the threads, or this thread's own where each makes its own copy.
-void* rows_memory(TaskContext& context, int64_t rows, int64_t cols) {
-    const size_t bytes = RowBlock::bytes(rows, cols);
+void* rows_memory(TaskContext& context, int64_t rows, const CpuLinear& linear) {
+    const KernelTable& kernels = kernel_table(context.isa);
+    const size_t bytes = RowBlock::bytes(rows, linear.in_features(), linear.row_use(kernels), kernels);
     return rows_are_shared(context, rows) ? context.shared_scratch(bytes) : context.scratch(bytes);
 }
 
@@ -41,8 +42,8 @@ void for_groups(TaskContext& context, const CpuLinear& linear, const Body& body)
 
 /// body(first row, rows) for the rows of an item, pass by pass.
 template <class Body>
-void for_passes(int64_t rows, const KernelTable& kernels, const Body& body) {
-    const int64_t step = rows_per_pass(rows, kernels.max_tile_rows);
+void for_passes(int64_t rows, const RowBlock& block, const Body& body) {
+    const int64_t step = block.rows_at_once(rows);
     for (int64_t first = 0; first < rows; first += step) body(first, std::min(step, rows - first));
 }
 
@@ -141,18 +142,19 @@ void run_attention_input(TaskContext& context, const void* data) {
     // Shared: [rows][width] products, then (where shared) the rows themselves.
     const size_t products = (static_cast<size_t>(rows) * width * sizeof(float) + 63) / 64 * 64;
     const bool shared_rows = rows_are_shared(context, rows);
-    auto* shared = static_cast<uint8_t*>(context.shared_scratch(products + (shared_rows ? RowBlock::bytes(rows, cols) : 0)));
-    void* memory = shared_rows ? shared + products : context.scratch(RowBlock::bytes(rows, cols));
+    const size_t row_bytes = RowBlock::bytes(rows, cols, linear.row_use(kernels), kernels);
+    auto* shared = static_cast<uint8_t*>(context.shared_scratch(products + (shared_rows ? row_bytes : 0)));
+    void* memory = shared_rows ? shared + products : context.scratch(row_bytes);
     if (shared == nullptr || memory == nullptr) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, kernels, linear.has_plain());
+    RowBlock block(memory, rows, cols, context.arithmetic, linear.row_use(kernels), kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = reinterpret_cast<float*>(shared);
-    for_passes(rows, kernels, [&](int64_t first, int64_t count) {
+    for_passes(rows, block, [&](int64_t first, int64_t count) {
         for_groups(context, linear, [&](const PackedMatrix& part, int64_t g, int64_t row) {
             float* to = out + static_cast<size_t>(first) * width + row;
             if (rows_in_group(part, g) == kGroupRows) return block.multiply(part.group(g), first, count, to, width);
-            float tile[kRowsPerPass * kGroupRows];
+            float tile[kMaxRowsPerPass * kGroupRows];
             block.multiply(part.group(g), first, count, tile, kGroupRows);
             copy_tile(tile, count, rows_in_group(part, g), to, static_cast<int64_t>(width));
         });
@@ -176,18 +178,19 @@ void run_linear_residual(TaskContext& context, const void* data) {
     const bool normed = p.post_norm.weight != nullptr;
     const size_t branch_bytes = normed ? (static_cast<size_t>(rows * hidden) * sizeof(float) + 63) / 64 * 64 : 0;
     const bool shared_rows = rows_are_shared(context, rows);
-    const size_t shared_bytes = branch_bytes + (shared_rows ? RowBlock::bytes(rows, cols) : 0);
+    const size_t row_bytes = RowBlock::bytes(rows, cols, linear.row_use(kernels), kernels);
+    const size_t shared_bytes = branch_bytes + (shared_rows ? row_bytes : 0);
     auto* shared = static_cast<uint8_t*>(shared_bytes > 0 ? context.shared_scratch(shared_bytes) : nullptr);
-    void* memory = shared_rows ? static_cast<void*>(shared + branch_bytes) : context.scratch(RowBlock::bytes(rows, cols));
+    void* memory = shared_rows ? static_cast<void*>(shared + branch_bytes) : context.scratch(row_bytes);
     if (memory == nullptr || (shared_bytes > 0 && shared == nullptr)) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, kernels, linear.has_plain());
+    RowBlock block(memory, rows, cols, context.arithmetic, linear.row_use(kernels), kernels);
     const auto* x = static_cast<const float*>(p.x);
     prepare_rows(context, rows, NormParams{}, [&](int64_t r) { return x + r * cols; }, block);
     auto* residual = static_cast<float*>(p.hidden);
     auto* branch = reinterpret_cast<float*>(shared);
-    for_passes(rows, kernels, [&](int64_t first, int64_t count) {
+    for_passes(rows, block, [&](int64_t first, int64_t count) {
         for_groups(context, linear, [&](const PackedMatrix& part, int64_t g, int64_t row) {
-            float tile[kRowsPerPass * kGroupRows];
+            float tile[kMaxRowsPerPass * kGroupRows];
             block.multiply(part.group(g), first, count, tile, kGroupRows);
             const auto n = static_cast<int>(rows_in_group(part, g));
             if (p.bias != nullptr) {
@@ -217,17 +220,17 @@ void run_mlp_input(TaskContext& context, const void* data) {
     const PackedMatrix& up = linear.parts()[1];
     const int64_t rows = p.in.header->num_rows;
     const int64_t cols = linear.in_features();
-    void* memory = rows_memory(context, rows, cols);
+    void* memory = rows_memory(context, rows, linear);
     if (memory == nullptr) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, kernels, linear.has_plain());
+    RowBlock block(memory, rows, cols, context.arithmetic, linear.row_use(kernels), kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = static_cast<float*>(p.out);
-    for_passes(rows, kernels, [&](int64_t first, int64_t count) {
+    for_passes(rows, block, [&](int64_t first, int64_t count) {
         Deal deal = context.deal(gate.num_groups);
         for (int64_t g = deal.next(); g >= 0; g = deal.next()) {
-            float gates[kRowsPerPass * kGroupRows];
-            float ups[kRowsPerPass * kGroupRows];
+            float gates[kMaxRowsPerPass * kGroupRows];
+            float ups[kMaxRowsPerPass * kGroupRows];
             block.multiply(gate.group(g), first, count, gates, kGroupRows);
             block.multiply(up.group(g), first, count, ups, kGroupRows);
             const auto n = static_cast<int>(rows_in_group(gate, g));
@@ -248,20 +251,20 @@ void run_logits(TaskContext& context, const void* data) {
     const int64_t samples = p.in.header->num_samples;
     const int64_t cols = head.in_features();
     if (samples == 0) return;
-    void* memory = rows_memory(context, samples, cols);
+    void* memory = rows_memory(context, samples, head);
     if (memory == nullptr) return;
-    RowBlock block(memory, samples, cols, context.arithmetic, kernels, head.has_plain());
+    RowBlock block(memory, samples, cols, context.arithmetic, head.row_use(kernels), kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
     auto source = [&](int64_t s) { return hidden + std::max(p.in.samples[s].row, 0) * cols; };
     prepare_rows(context, samples, p.norm, source, block);
-    for_passes(samples, kernels, [&](int64_t first, int64_t count) {
+    for_passes(samples, block, [&](int64_t first, int64_t count) {
         for_groups(context, head, [&](const PackedMatrix& part, int64_t g, int64_t row) {
             float* to = p.logits + first * p.vocab_stride + row;
             const int64_t n = rows_in_group(part, g);
             if (n == kGroupRows && p.soft_cap == 0.0f) {
                 return block.multiply(part.group(g), first, count, to, static_cast<size_t>(p.vocab_stride));
             }
-            float tile[kRowsPerPass * kGroupRows];
+            float tile[kMaxRowsPerPass * kGroupRows];
             block.multiply(part.group(g), first, count, tile, kGroupRows);
             for (int64_t s = 0; s < count && p.soft_cap > 0.0f; ++s) kernels.soft_cap(tile + s * kGroupRows, n, p.soft_cap);
             copy_tile(tile, count, n, to, p.vocab_stride);

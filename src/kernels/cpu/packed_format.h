@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/dtype.h"
 
@@ -84,13 +85,6 @@ inline constexpr PackedFormat kFormat = packed_format(t);
 constexpr bool is_pairable(DType t) {
     const PackedFormat f = packed_format(t);
     return f.nibbles && !f.twos && !f.ones;
-}
-
-/// Rows from which on it pays to unpack weights once for all of them, where a path can: types of several planes cost most, those with
-/// scales of scales a little, others are unpacked as fast as they are loaded (0).
-constexpr int fewest_panel_rows(DType t) {
-    const PackedFormat f = packed_format(t);
-    return f.twos || f.ones ? 8 : f.header_bytes > 0 ? 24 : 0;
 }
 
 /// Blocks of 32 columns that `cols` columns take (the last one padded with zeros).

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/packed_format.h"
+#include "kernels/cpu/row_use.h"
 #include "kernels/cpu/task.h"
 #include "kernels/params.h"
 
@@ -18,21 +18,42 @@ namespace takt::cpu {
 // From this many rows on products are in pairs, where a path and a type have that: fewer are bound by the reading of the weights.
 constexpr int64_t kFewestPairedRows = 5;
 
+// Rows that go through a group of weights before the next group, at most: their integers stay in the L2 cache, the group in L1. A panel of
+// the group that is unpacked for all of them pays for twice as many.
+constexpr int64_t kRowsPerPass = 48;
+constexpr int64_t kMaxRowsPerPass = 96;
+/// Rows of each pass (of the last one what is left): passes of like size, in whole tiles, so that no pass reads all weights for a few rows.
+inline int64_t rows_per_pass(int64_t rows, int tile_rows, int64_t most) {
+    const int64_t passes = std::max<int64_t>((rows + most - 1) / most, 1);
+    const int64_t even = std::max<int64_t>((rows + passes - 1) / passes, 1);
+    const int64_t tiles = (even + tile_rows - 1) / tile_rows * tile_rows;
+    return tiles <= most ? tiles : even;
+}
+
 class RowBlock {
 public:
     /// Bytes of scratch for `rows` rows of `cols` columns.
-    static size_t bytes(int64_t rows, int64_t cols) {
+    static size_t bytes(int64_t rows, int64_t cols, const RowUse& use, const KernelTable& kernels) {
         const auto blocks = static_cast<size_t>(num_blocks(cols));
-        return static_cast<size_t>(rows) * blocks * (kBlockColumns * sizeof(float) + sizeof(QuantBlock)) + 2 * 64;
+        const size_t spans = wants_spans(rows, use, kernels) ? static_cast<size_t>(num_spans(cols)) * sizeof(WideSpan) : 0;
+        return static_cast<size_t>(rows) * (blocks * (kBlockColumns * sizeof(float) + sizeof(QuantBlock)) + spans) + 3 * 64;
     }
 
-    /// Only products with plain types need float32 beside integers.
-    RowBlock(void* memory, int64_t rows, int64_t cols, CpuArithmetic arithmetic, const KernelTable& kernels, bool for_plain = true)
-        : kernels_(kernels), cols_(cols), arithmetic_(arithmetic), for_plain_(for_plain) {
+    RowBlock(void* memory, int64_t rows, int64_t cols, CpuArithmetic arithmetic, const RowUse& use, const KernelTable& kernels)
+        : kernels_(kernels), cols_(cols), arithmetic_(arithmetic), use_(use) {
         quant_.num_blocks = num_blocks(cols);
         quant_.bytes_only = arithmetic == CpuArithmetic::int8;
         floats_ = static_cast<float*>(memory);
         quant_.blocks = reinterpret_cast<QuantBlock*>(floats_ + rows * quant_.num_blocks * kBlockColumns);
+        if (arithmetic != CpuArithmetic::int16 || !wants_spans(rows, use, kernels)) return;
+        quant_.spans = reinterpret_cast<WideSpan*>(quant_.blocks + rows * quant_.num_blocks);
+        quant_.num_rows = rows;
+    }
+
+    /// Of the `rows` that it was made for, how many multiply() should get at once.
+    [[nodiscard]] int64_t rows_at_once(int64_t rows) const {
+        if (quant_.spans == nullptr) return rows_per_pass(rows, kernels_.max_tile_rows, kRowsPerPass);
+        return rows_per_pass(rows, kWideTileRows, kMaxRowsPerPass);
     }
 
     [[nodiscard]] float* float_row(int64_t row) { return floats_ + row * quant_.num_blocks * kBlockColumns; }
@@ -43,15 +64,16 @@ public:
         const bool integers = bytes || arithmetic_ == CpuArithmetic::int16;
         if (norm.weight != nullptr) {
             kernels_.rms_norm(x, norm.weight, norm.epsilon, norm.style == NormStyle::one_plus, cols_, out);
-        } else if (!integers || for_plain_) {
+        } else if (!integers || use_.floats) {
             std::memcpy(out, x, static_cast<size_t>(cols_) * sizeof(float));
         }
-        if (!integers || for_plain_) {
+        if (!integers || use_.floats) {
             for (int64_t c = cols_; c < quant_.num_blocks * kBlockColumns; ++c) out[c] = 0.0f;
         }
         if (integers) {
             const float* from = norm.weight != nullptr ? out : x;
             kernels_.quantise(from, cols_, bytes ? 127 : kWideLimit, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
+            if (quant_.spans != nullptr) kernels_.widen(quant_.row(row), quant_.num_blocks, quant_.span(0, row), quant_.num_rows);
         }
         if (arithmetic_ != CpuArithmetic::bf16) return;
         for (int64_t c = 0; c < cols_; ++c) out[c] = bf16_to_f32(f32_to_bf16(out[c]));
@@ -64,11 +86,10 @@ public:
             kernels_.product_float(group, float_row(row), stride, static_cast<int>(count), out, out_stride);
             return;
         }
-        if (count < kFewestPairedRows) group.pair_sums = nullptr;
-        const int panel_rows = kernels_.product_panel == nullptr || quant_.bytes_only ? 0 : fewest_panel_rows(group.type);
-        if (panel_rows > 0 && count >= panel_rows) {
+        if (!quant_.bytes_only && count >= kernels_.fewest_panel_rows(group.type)) {
             return kernels_.product_panel(group, quant_, row, static_cast<int>(count), out, out_stride);
         }
+        if (count < kFewestPairedRows) group.pair_sums = nullptr;
         const int64_t tiles = (count + kernels_.max_tile_rows - 1) / kernels_.max_tile_rows;
         for (int64_t t = 0; t < tiles; ++t) {
             const int64_t from = count * t / tiles;
@@ -80,23 +101,19 @@ public:
     }
 
 private:
+    static bool wants_spans(int64_t rows, const RowUse& use, const KernelTable& kernels) {
+        return kernels.widen != nullptr && rows >= use.fewest_panel_rows;
+    }
+    static int64_t num_spans(int64_t cols) { return (num_blocks(cols) + kSpanBlocks - 1) / kSpanBlocks; }
+
     const KernelTable& kernels_;
     int64_t cols_;
     CpuArithmetic arithmetic_;
-    bool for_plain_;
+    RowUse use_;
     float* floats_ = nullptr;
     QuantRows quant_;
 };
 
-// Rows that go through a group of weights before the next group, at most: their integers stay in the L2 cache, the group in L1.
-constexpr int64_t kRowsPerPass = 48;
-/// Rows of each pass (of the last one what is left): passes of like size, in whole tiles, so that no pass reads all weights for a few rows.
-inline int64_t rows_per_pass(int64_t rows, int max_tile_rows) {
-    const int64_t passes = std::max<int64_t>((rows + kRowsPerPass - 1) / kRowsPerPass, 1);
-    const int64_t even = std::max<int64_t>((rows + passes - 1) / passes, 1);
-    const int64_t tiles = (even + max_tile_rows - 1) / max_tile_rows * max_tile_rows;
-    return tiles <= kRowsPerPass ? tiles : even;
-}
 // Up to this many rows every thread norms and quantises for itself: cheaper than meeting at a barrier.
 constexpr int64_t kPrivateRows = 2;
 

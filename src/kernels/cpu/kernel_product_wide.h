@@ -1,0 +1,236 @@
+// Products of many rows with a group of weights: 256 columns of the group are unpacked once for all rows into a panel of int16 in the L1
+// cache. There a row takes one sum instead of the two of int8 planes, no unpacking, and of every second four columns two are multiplied by
+// one multiplication for both (kernel_dots_paired.h). The same integers and the same order of FMAs as kernel_product.h, so the same bits.
+// For AVX-512.
+#pragma once
+
+#include <limits>
+
+#include "kernels/cpu/kernel_product_block.h"
+
+namespace takt::cpu {
+namespace {
+
+// A tile of eight rows takes 16 accumulators, four vectors of weights and two of activations; float sums stay in the L1 cache.
+
+/// Four columns make a step: two vectors of weights, columns c and c + 2, then c + 1 and c + 3. Steps 0, 2, 4 and 6 of a block are
+/// multiplied in pairs: more additions or more multiplications than that wait for one another's ports.
+constexpr int kStepColumns = 4;
+constexpr int kSteps = kBlockColumns / kStepColumns;
+constexpr bool is_paired_step(int step) { return step % 2 == 0; }
+constexpr __mmask16 kPairedWords = 0x1111;   // of a row's 16 words in a block the first of each paired step
+constexpr __mmask16 kFirstHalf = 0x00ff;
+
+/// Sums of a block: one for each scale.
+template <DType kType>
+inline constexpr int kSums = kFormat<kType>.sub_columns == 16 ? 2 : 1;
+
+struct alignas(64) Panel {
+    int16_t weights[kSpanBlocks][kSteps][2][2][32];   // [block][step][strip][vector]
+    int32_t own[kSpanBlocks][2][2][kStripRows];       // [block][sum][strip]: less what paired weights give multiplied with one another
+    float scales[kSpanBlocks][2][2][kStripRows];      // [block][sum][strip]
+    float minimums[kSpanBlocks][2][kStripRows];
+    float late_scale[2][kStripRows];
+};
+
+template <DType kType, int q>
+TAKT_LANES Ints panel_quad(const uint8_t* block, int strip) {
+    if constexpr (kFormat<kType>.bytes) return load_ints(block + kFormat<kType>.bytes_at(strip) + q * 64);
+    else return plane_quad<kType, q>(block, strip);
+}
+
+/// One strip of one block into the panel. Weights are signed here.
+template <DType kType>
+TAKT_LANES void fill_block(const uint8_t* header, const uint8_t* block, int strip, int b, Panel& panel) {
+    const Ints offset = broadcast_int(kFormat<kType>.offset * 0x10001);
+    repeat<kSums<kType>>([&](auto h) TAKT_INLINE {
+        Ints own = broadcast_int(0);
+        repeat<kSteps / kSums<kType>>([&](auto i) TAKT_INLINE {
+            constexpr int q = h * 4 + i;
+            const Ints quad = panel_quad<kType, q>(block, strip);
+            Ints even = shift_and<0>(quad, 0x00ff00ffu), odd = shift_words_right_8(quad);
+            if constexpr (kFormat<kType>.offset != 0) {
+                even = subtract_words(even, offset);
+                odd = subtract_words(odd, offset);
+            }
+            if constexpr (is_paired_step(q)) own = dot_words(own, even, odd);
+            store_ints(panel.weights[b][q][strip][0], even);
+            store_ints(panel.weights[b][q][strip][1], odd);
+        });
+        store_ints(panel.own[b][h][strip], broadcast_int(0) - own);
+        Lanes scale, minimum;
+        block_scales<kType, true>(header, block, strip, h, scale, minimum);
+        store(panel.scales[b][h][strip], scale);
+        if constexpr (kFormat<kType>.has_min) store(panel.minimums[b][strip], minimum);
+    });
+}
+
+template <DType kType>
+void fill_panel(const uint8_t* header, int blocks, Panel& panel) {
+    constexpr PackedFormat f = kFormat<kType>;
+    for (int b = 0; b < blocks; ++b) {
+        const uint8_t* block = header + f.header_bytes + b * f.block_bytes();
+        repeat<2>([&](auto strip) TAKT_INLINE { fill_block<kType>(header, block, strip, b, panel); });
+    }
+    if constexpr (kLateScale<kType, true>) {
+        repeat<2>([&](auto strip) TAKT_INLINE { store(panel.late_scale[strip], load_f16(header + strip * 32)); });
+    }
+}
+
+/// How a block's integers become part of a span's sums.
+enum class PanelScales { block, block_and_minimum, halves_and_late };
+
+/// Sum `h` of `kOf` of a block.
+template <int kRows, int h, int kOf>
+TAKT_LANES void panel_sums(const Panel& panel, int b, const WideSpan* x, Ints (&sums)[2][kRows]) {
+    repeat<kRows>([&](auto r) TAKT_INLINE {
+        const Ints start = broadcast_word(&x[r].pair_products[b][kOf == 1 ? 2 : h]);
+        repeat<2>([&](auto s) TAKT_INLINE { sums[s][r] = load_ints(panel.own[b][h][s]) - start; });
+    });
+    repeat<kSteps / kOf>([&](auto i) TAKT_INLINE {
+        constexpr int step = h * 4 + i;
+        Ints w[2][2];
+        repeat<2>([&](auto s) TAKT_INLINE { repeat<2>([&](auto v) TAKT_INLINE { w[s][v] = load_ints(panel.weights[b][step][s][v]); }); });
+        repeat<kRows>([&](auto r) TAKT_INLINE {
+            const int16_t* columns = x[r].values + b * kBlockColumns + step * kStepColumns;
+            if constexpr (is_paired_step(step)) {
+                const Ints even = broadcast_fresh_word(columns), odd = broadcast_fresh_word(columns + 2);
+                repeat<2>([&](auto s) TAKT_INLINE {
+                    sums[s][r] = dot_words(sums[s][r], add_words(even, w[s][1]), add_words(odd, w[s][0]));
+                });
+            } else {
+                repeat<2>([&](auto v) TAKT_INLINE {
+                    repeat<2>([&](auto s) TAKT_INLINE { sums[s][r] = dot_words(sums[s][r], w[s][v], columns + v * 2); });
+                });
+            }
+        });
+    });
+}
+
+/// Where a tile's outputs lie: their sums over the spans before, [row][32] (null: this is the first), and where these go.
+struct PanelOut {
+    const float* before;
+    float* out;
+    size_t stride;
+};
+
+/// Adds a span of `blocks`.
+template <int kRows, PanelScales kScales>
+void panel_tile(const Panel& panel, int blocks, const WideSpan* x, const PanelOut& to) {
+    constexpr bool late = kScales == PanelScales::halves_and_late;
+    constexpr int kOf = late ? 2 : 1;
+    alignas(64) float part[2][kRows][kStripRows];
+    repeat<2>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { store(part[s][r], zero()); }); });
+    for (int b = 0; b < blocks; ++b) {
+        repeat<kOf>([&](auto h) TAKT_INLINE {
+            Ints sums[2][kRows];
+            panel_sums<kRows, h, kOf>(panel, b, x, sums);
+            repeat<2>([&](auto s) TAKT_INLINE {
+                const Lanes scale = load(panel.scales[b][h][s]);
+                repeat<kRows>([&](auto r) TAKT_INLINE {
+                    Lanes sum = fma(scale, to_float(sums[s][r]), load(part[s][r]));
+                    if constexpr (kScales == PanelScales::block_and_minimum) {
+                        sum = fma(load(panel.minimums[b][s]), broadcast(x[r].sums[b]), sum);
+                    }
+                    store(part[s][r], sum);
+                });
+            });
+        });
+    }
+    repeat<2>([&](auto s) TAKT_INLINE {
+        repeat<kRows>([&](auto r) TAKT_INLINE {
+            const Lanes scale = broadcast(x[r].scale);
+            const Lanes before = to.before == nullptr ? zero() : load(to.before + r * kGroupRows + s * kStripRows);
+            store(to.out + static_cast<size_t>(r) * to.stride + s * kStripRows,
+                  fma(load(part[s][r]), late ? load(panel.late_scale[s]) * scale : scale, before));
+        });
+    });
+}
+
+template <PanelScales kScales>
+void panel_tiles(int rows, const Panel& panel, int blocks, const WideSpan* x, const PanelOut& to) {
+    switch (rows) {
+        case 1: return panel_tile<1, kScales>(panel, blocks, x, to);
+        case 2: return panel_tile<2, kScales>(panel, blocks, x, to);
+        case 3: return panel_tile<3, kScales>(panel, blocks, x, to);
+        case 4: return panel_tile<4, kScales>(panel, blocks, x, to);
+        case 5: return panel_tile<5, kScales>(panel, blocks, x, to);
+        case 6: return panel_tile<6, kScales>(panel, blocks, x, to);
+        case 7: return panel_tile<7, kScales>(panel, blocks, x, to);
+        default: return panel_tile<8, kScales>(panel, blocks, x, to);
+    }
+}
+
+/// Rows whose sums lie side by side meanwhile: outputs may be far apart, in the same sets of a cache.
+constexpr int kMaxPanelPass = 96;
+
+template <DType kType>
+void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
+    constexpr PackedFormat f = kFormat<kType>;
+    constexpr PanelScales kScales = kLateScale<kType, true> ? PanelScales::halves_and_late
+                                    : f.has_min             ? PanelScales::block_and_minimum
+                                                            : PanelScales::block;
+    static_assert((kSums<kType> == 2) == kLateScale<kType, true>);
+    constexpr int64_t span_bytes = f.header_bytes + kSpanBlocks * f.block_bytes();
+    Panel panel;
+    alignas(64) float sums[kMaxPanelPass][kGroupRows];
+    const int tiles = (num_rows + kWideTileRows - 1) / kWideTileRows;
+    const uint8_t* record = group.data;
+    for (int64_t first = 0; first < group.num_blocks; first += kSpanBlocks, record += span_bytes) {
+        const bool ends = first + kSpanBlocks >= group.num_blocks;
+        const auto blocks = static_cast<int>(ends ? group.num_blocks - first : kSpanBlocks);
+        fill_panel<kType>(record, blocks, panel);
+        LinesAhead ahead(record + span_bytes, span_bytes / 64, tiles);   // the hardware sees no stream in reading with such pauses
+        for (int t = 0; t < tiles; ++t) {
+            ahead.step();
+            const int from = num_rows * t / tiles, to = num_rows * (t + 1) / tiles;
+            const float* before = first == 0 ? nullptr : sums[from];
+            const PanelOut places = ends ? PanelOut{before, out + static_cast<size_t>(from) * out_stride, out_stride}
+                                         : PanelOut{before, sums[from], kGroupRows};
+            panel_tiles<kScales>(to - from, panel, blocks, x.span(first / kSpanBlocks, row + from), places);
+        }
+    }
+}
+
+template <DType kType>
+void panel_passes(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
+    for (int from = 0; from < num_rows; from += kMaxPanelPass) {
+        const int count = num_rows - from < kMaxPanelPass ? num_rows - from : kMaxPanelPass;
+        panel_product<kType>(group, x, row + from, count, out + static_cast<size_t>(from) * out_stride, out_stride);
+    }
+}
+
+/// Fewer rows do not pay for the panel. Types of 4 bits gain too little beside products in pairs, Q2_K has minimums of halves in the way.
+constexpr int panel_rows(DType t) { return is_pairable(t) || t == DType::q2_k ? std::numeric_limits<int>::max() : 24; }
+
+void product_panel(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
+    switch (group.type) {
+        case DType::q5_0: return panel_passes<DType::q5_0>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_1: return panel_passes<DType::q5_1>(group, x, row, num_rows, out, out_stride);
+        case DType::q8_0: return panel_passes<DType::q8_0>(group, x, row, num_rows, out, out_stride);
+        case DType::q3_k: return panel_passes<DType::q3_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q5_k: return panel_passes<DType::q5_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q6_k: return panel_passes<DType::q6_k>(group, x, row, num_rows, out, out_stride);
+        default: return;   // more rows than there are
+    }
+}
+
+/// A row's integers for product_panel(), span by span, `stride` spans apart.
+void widen(const QuantBlock* blocks, int64_t num_blocks, WideSpan* out, int64_t stride) {
+    for (int64_t first = 0; first < num_blocks; first += kSpanBlocks, out += stride) {
+        out->scale = blocks[first].scale;
+        for (int64_t b = first; b < num_blocks && b < first + kSpanBlocks; ++b) {
+            const auto at = static_cast<size_t>(b - first);
+            const Ints words = join_planes(blocks[b].values);
+            store_ints(out->values + at * kBlockColumns, words);
+            const int32_t first_half = sum_of_pairs(words, kPairedWords & kFirstHalf), both = sum_of_pairs(words, kPairedWords);
+            out->pair_products[at][0] = first_half;
+            out->pair_products[at][1] = static_cast<int32_t>(static_cast<uint32_t>(both) - static_cast<uint32_t>(first_half));
+            out->pair_products[at][2] = both;
+            out->sums[at] = blocks[b].float_sum;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace takt::cpu
