@@ -213,7 +213,8 @@ std::unique_ptr<Device> open_device(const Config& config, const Clock& clock, co
         if (complete) return std::move(made).value();
         const std::string why = made ? "CUDA model operations are not available in this version" : made.error();
         if (kind == "cuda") throw load_error(errc::device_lost, why);
-        log.write(LogLevel::debug, "device", why);
+        // A machine without a GPU is nothing to speak of; a GPU that cannot be used is.
+        log.write(cuda_is_available() ? LogLevel::warning : LogLevel::debug, "device", why + ": the CPU runs the model");
     }
     CpuDeviceOptions o;
     o.num_threads = config.device.threads;

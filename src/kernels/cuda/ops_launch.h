@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "kernels/cuda/small_kernels.h"
 #include "kernels/status.h"
 
 namespace takt::cuda {
@@ -21,15 +22,31 @@ inline int major_capability() {
     return found;
 }
 
-/// Whether the current device has tensor copies, clusters and programmatic edges.
-inline bool has_tensor_copies() { return major_capability() >= 9; }
+/// Whether a device of compute capability `major` with so much shared memory a block has tensor copies, clusters, programmatic edges and
+/// room for the kernels that use them, and code written for them: `code` is 10 x major + minor of the architecture that it was written
+/// for (0: not known), which is older where the driver translates the PTX of another card. Cards of 12.x lack the room.
+constexpr bool has_tensor_copies(int major, int shared_bytes, int code) {
+    constexpr int kHopperSharedBytes = 227 * 1024;
+    return major >= 9 && shared_bytes >= kHopperSharedBytes && (code == 0 || code >= 90);
+}
+
+/// The same of the current device and this build.
+inline bool has_tensor_copies() {
+    static const bool found = [] {
+        int device = 0, shared_bytes = 0;
+        const bool answers = cudaGetDevice(&device) == cudaSuccess &&
+                             cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess;
+        return answers && has_tensor_copies(major_capability(), shared_bytes, code_architecture());
+    }();
+    return found;
+}
 
 /// Whether the current device has Hopper's warpgroup instructions and the build has code with them (TAKT_HAVE_SM_90A).
 inline bool has_warpgroups() {
 #ifndef TAKT_HAVE_SM_90A
     return false;
 #endif
-    return major_capability() == 9;
+    return major_capability() == 9 && has_tensor_copies();
 }
 
 enum class Edge : uint8_t {

@@ -179,4 +179,11 @@ Status check_kernel_image() {
     return s;
 }
 
+int code_architecture() {
+    cudaFuncAttributes attributes = {};
+    if (cudaFuncGetAttributes(&attributes, stamp_kernel) == cudaSuccess) return attributes.ptxVersion;
+    cudaGetLastError();
+    return 0;
+}
+
 }   // namespace takt::cuda

@@ -38,5 +38,8 @@ Status run_fetch(cudaStream_t stream, void* state, const uint8_t* slots);
 Status run_stamp(cudaStream_t stream, uint64_t* base, const int32_t* index, size_t stride);
 /// Whether this build holds code for the current device. Loads it.
 Status check_kernel_image();
+/// 10 x major + minor of the compute capability that the code for the current device was written for; less than the device's own where
+/// the driver translated PTX. 0: there is none.
+int code_architecture();
 
 }   // namespace takt::cuda
