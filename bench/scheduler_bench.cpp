@@ -1,5 +1,7 @@
 // scheduler_bench: what a decision costs: plan and apply with 256 running and 1,000 waiting requests, on the H100 profile's cost
-// model. Counts allocations in the steady state. Floor beside it: one pass over the same records. `--json FILE` writes the figures.
+// model. Counts allocations in the steady state. Floor beside it: one pass over the same records. A case is run three times over, with
+// the same plans: what one decision took in each of them is its own time, the rest is the machine's (repmax: the longest of the least
+// of three). `--json FILE` writes the figures.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -48,7 +50,7 @@ struct Case {
 
 struct Figures {
     std::string name;
-    double plan_p50_us = 0, plan_p99_us = 0, plan_max_us = 0, apply_p50_us = 0, apply_p99_us = 0, scan_p50_us = 0;
+    double plan_p50_us = 0, plan_p99_us = 0, plan_max_us = 0, plan_repeated_max_us = 0, apply_p50_us = 0, apply_p99_us = 0, scan_p50_us = 0;
     double allocations_per_step = 0;
     int steps = 0;
 };
@@ -79,6 +81,8 @@ public:
         for (const StepFeatures& f : calibration_steps(cost_)) cost_.observe(f, static_cast<uint64_t>(time_.ns(f)));
     }
     Figures measure(int num_steps);
+    /// Of each step timed, in the order of steps.
+    [[nodiscard]] const std::vector<double>& plan_ns() const { return plan_ns_; }
 
 private:
     void refill();
@@ -152,9 +156,10 @@ Figures Run::measure(int num_steps) {
     f.name = case_.name;
     f.steps = static_cast<int>(plan_ns_.size());
     f.allocations_per_step = static_cast<double>(allocations) / std::max(f.steps, 1);
-    f.plan_p50_us = percentile_us(plan_ns_, 0.5);
-    f.plan_p99_us = percentile_us(plan_ns_, 0.99);
-    f.plan_max_us = plan_ns_.back() / 1000;
+    std::vector<double> sorted = plan_ns_;
+    f.plan_p50_us = percentile_us(sorted, 0.5);
+    f.plan_p99_us = percentile_us(sorted, 0.99);
+    f.plan_max_us = percentile_us(sorted, 1.0);
     f.apply_p50_us = percentile_us(apply_ns_, 0.5);
     f.apply_p99_us = percentile_us(apply_ns_, 0.99);
     // The least any plan must do: look at each record once.
@@ -169,6 +174,21 @@ Figures Run::measure(int num_steps) {
     return f;
 }
 
+/// The figures of the first of the runs, and what all of them agree on.
+Figures measure_case(const Case& c) {
+    constexpr int kSteps = 4000, kRuns = 3;
+    Run first(c);
+    Figures f = first.measure(kSteps);
+    std::vector<double> least = first.plan_ns();
+    for (int i = 1; i < kRuns; ++i) {
+        Run again(c);
+        again.measure(kSteps);
+        for (size_t k = 0; k < least.size(); ++k) least[k] = std::min(least[k], again.plan_ns().at(k));
+    }
+    f.plan_repeated_max_us = percentile_us(least, 1.0);
+    return f;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -178,19 +198,20 @@ int main(int argc, char** argv) {
     }
     const Case cases[] = {{"steady", 1, false}, {"answers end, others come in", 1, true}, {"27 tenants, two classes", 27, true}};
     std::string out = "{\"running\": 256, \"waiting\": 1000, \"cases\": [";
-    std::printf("%-30s %8s %8s %8s %10s %10s %8s %12s\n", "case", "plan50", "plan99", "planmax", "apply50", "apply99", "scan50",
-                "allocations");
+    std::printf("%-30s %8s %8s %8s %8s %8s %8s %8s %12s\n", "case", "plan50", "plan99", "planmax", "repmax", "apply50", "apply99",
+                "scan50", "allocations");
     bool first = true;
     for (const Case& c : cases) {
-        const Figures f = Run(c).measure(4000);
-        std::printf("%-30s %8.1f %8.1f %8.1f %10.1f %10.1f %8.2f %12.4f\n", f.name.c_str(), f.plan_p50_us, f.plan_p99_us, f.plan_max_us,
-                    f.apply_p50_us, f.apply_p99_us, f.scan_p50_us, f.allocations_per_step);
+        const Figures f = measure_case(c);
+        std::printf("%-30s %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.2f %12.4f\n", f.name.c_str(), f.plan_p50_us, f.plan_p99_us,
+                    f.plan_max_us, f.plan_repeated_max_us, f.apply_p50_us, f.apply_p99_us, f.scan_p50_us, f.allocations_per_step);
         char line[512];
         std::snprintf(line, sizeof line,
                       "%s\n {\"case\": \"%s\", \"steps\": %d, \"plan_p50_us\": %.1f, \"plan_p99_us\": %.1f, \"plan_max_us\": %.1f, "
-                      "\"apply_p50_us\": %.1f, \"apply_p99_us\": %.1f, \"scan_of_running_p50_us\": %.2f, \"allocations_per_step\": %.4f}",
-                      first ? "" : ",", f.name.c_str(), f.steps, f.plan_p50_us, f.plan_p99_us, f.plan_max_us, f.apply_p50_us,
-                      f.apply_p99_us, f.scan_p50_us, f.allocations_per_step);
+                      "\"plan_repeated_max_us\": %.1f, \"apply_p50_us\": %.1f, \"apply_p99_us\": %.1f, "
+                      "\"scan_of_running_p50_us\": %.2f, \"allocations_per_step\": %.4f}",
+                      first ? "" : ",", f.name.c_str(), f.steps, f.plan_p50_us, f.plan_p99_us, f.plan_max_us, f.plan_repeated_max_us,
+                      f.apply_p50_us, f.apply_p99_us, f.scan_p50_us, f.allocations_per_step);
         out += line;
         first = false;
     }

@@ -13,7 +13,6 @@ namespace takt {
 namespace {
 
 constexpr double kContextUnit = 1e5;     // K and A are scaled to order 1 for the least squares
-constexpr double kPairUnit = 1e6;
 constexpr double kForgetting = 0.999;
 constexpr double kSlopeGain = 0.5;       // damps the slopes against outliers that pass as truth
 constexpr size_t kSlopes = 3;            // K, A, S
@@ -32,7 +31,6 @@ constexpr double kPaceGain = 0.5;        // of the pace, from a step's error in 
 constexpr double kMostPaceError = 0.6;   // ... which counts at most so far: one outlier moves the pace by a third
 constexpr double kMostPace = 0.7;        // the pace stays within e^-0.7 and e^0.7
 constexpr double kFlatShare = 1.15;
-constexpr double kNsPerMs = 1e6;
 
 }  // namespace
 
@@ -121,12 +119,6 @@ uint64_t CostModel::predict_ns(const StepFeatures& features) const {
 uint64_t CostModel::bound_ns(const StepFeatures& features) const {
     if (features.rows <= 0) return 0;
     return static_cast<uint64_t>(expected_ns(features) * margin(features));
-}
-
-double CostModel::prefill_ns(int32_t context, int32_t tokens) const {
-    const double pairs = static_cast<double>(tokens) * (context + 0.5 * (static_cast<double>(tokens) + 1));
-    const double full_ns = rows_are_data_ ? table_.back().envelope_ns : table_.back().ns;
-    return tokens * full_ns / ladder_.back() + theta_[1] * pairs / kPairUnit * kNsPerMs;
 }
 
 double CostModel::rows_within(double ns) const {

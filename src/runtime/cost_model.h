@@ -38,7 +38,11 @@ public:
     /// predict_ns x margin: what a step is held to.
     [[nodiscard]] uint64_t bound_ns(const StepFeatures& features) const;
     /// A prefill of `tokens` behind `context` others in steps of the largest shape, nothing beside it.
-    [[nodiscard]] double prefill_ns(int32_t context, int32_t tokens) const;
+    [[nodiscard]] double prefill_ns(int32_t context, int32_t tokens) const {   // asked of each prompt in each plan
+        const double pairs = static_cast<double>(tokens) * (context + 0.5 * (static_cast<double>(tokens) + 1));
+        const double full_ns = rows_are_data_ ? table_.back().envelope_ns : table_.back().ns;
+        return tokens * full_ns / ladder_.back() + theta_[1] * pairs / kPairUnit * kNsPerMs;
+    }
     /// Most rows, without context, that a step of so many nanoseconds holds; 0 if not even the smallest shape fits.
     [[nodiscard]] double rows_within(double ns) const;
     /// q of the regime that the features fall into, in [1, 2].
@@ -59,6 +63,9 @@ public:
     bool load(const std::string& text);
 
 private:
+    static constexpr double kPairUnit = 1e6;   // K and A are scaled to order 1 for the least squares
+    static constexpr double kNsPerMs = 1e6;
+
     struct Entry {
         double base_ns = 0;        // roofline guess
         double ns = 0;             // L of the shape

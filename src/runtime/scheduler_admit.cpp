@@ -2,9 +2,10 @@
 // a request that was preempted N_max times comes back with all the blocks it can ever need, so that nobody has to take them
 // from it and it never has to ask again. Slots and blocks go from a lighter class to a heavier one that would be late. scheduling.md 4.4.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
-#include "runtime/scheduler_state.h"
+#include "runtime/scheduler_rank.h"
 
 namespace takt {
 namespace {
@@ -15,6 +16,7 @@ constexpr double kLeastReserve = 0.1, kMostReserve = 2.0;
 constexpr int32_t kMostLateBegun = 2;
 constexpr int32_t kLeastOutputs = 16;        // an answer that outgrew what was expected needs some more
 constexpr uint64_t kSoonShare = 4;           // a fourth of its TTFT promise before the last moment a request asks lighter classes to yield
+constexpr size_t kSortedAtOnce = 8;          // of those that may come in
 constexpr double kOwedFactor = 10;           // of its TTFT promise: then nobody passes a request that lacks room beside others
 
 }  // namespace
@@ -42,11 +44,11 @@ int32_t Scheduler::Impl::choose_victim(int32_t requester) const {
     int32_t best = -1;
     for (size_t i = 0; i < running.size(); ++i) {
         const Record& r = at(running[i]);
-        if (running[i] == requester) continue;
+        if (running[i] == requester || (requester < 0 && !r.is_paused)) continue;
         if (!r.is_paused && (i == 0 || r.num_preemptions >= config.max_preemptions)) continue;
         if (best < 0 || order(r) < order(at(best))) best = running[i];
     }
-    if (requester < 0) return best >= 0 && at(best).is_paused ? best : -1;
+    if (requester < 0) return best;
     const Record& own = at(requester);
     // The oldest too, where a pinned one holds the blocks that it lacks: that one advances.
     const auto is_pinned = [&](int32_t i) { return at(i).num_preemptions >= config.max_preemptions && !at(i).is_paused; };
@@ -153,25 +155,15 @@ bool Scheduler::Impl::is_worth_starting(const Record& r, const Rank& own, uint64
     for (const int32_t i : running) {
         const Record& other = at(i);
         if (other.remaining_prefill() == 0 || other.is_paused) continue;
-        if (rank(other, start_ns) < own) ahead += other.remaining_prefill();
-        num_late += is_late(other, start_ns) ? 1 : 0;
+        const double left_ns = remaining_ns(other);
+        const bool late = is_late(other, left_ns, start_ns);
+        if (rank(other, left_ns, late, start_ns) < own) ahead += other.remaining_prefill();
+        num_late += late ? 1 : 0;
         if (ahead >= enough) return false;
     }
     // What was begun and lost its promise holds slots and blocks: before more of the long ones come in it is ended.
     const bool is_long = r.request.prompt_tokens > enough / 4;
     return config.first_come || !is_long || num_late < std::max(kMostLateBegun, config.max_running / 4);
-}
-
-/// The oldest waiting prompt past its promise, if its share of the device can pay for it by now; else -1.
-int32_t Scheduler::Impl::owed_late(uint64_t start_ns) const {
-    if (config.first_come) return -1;
-    int32_t oldest = -1;
-    for (const int32_t i : waiting) {
-        const Record& r = at(i);
-        if (r.num_emitted > 0 || !is_favoured(r) || !is_late(r, start_ns)) continue;
-        if (oldest < 0 || r.request.arrival_ns < at(oldest).request.arrival_ns) oldest = i;
-    }
-    return oldest >= 0 && at(oldest).work_ns <= late_credit_ns ? oldest : -1;
 }
 
 /// Blocks that the answers of running requests are expected to need yet.
@@ -235,8 +227,11 @@ void Scheduler::Impl::let_yield(uint64_t start_ns, StepPlan& plan) {
     if (!std::exchange(lacks_room, false) || config.classes.size() < 2) return;
     if (!free_slots.empty() && kv.num_retiring() > 0) return;   // blocks are on their way back
     double heaviest = 0;
-    for (const int32_t i : waiting) heaviest = std::max(heaviest, class_of(at(i)).weight);
     const auto yields = [&](int32_t i) { return may_yield(at(i), heaviest); };
+    for (const SchedulerClass& c : config.classes) heaviest = std::max(heaviest, c.weight);
+    if (std::none_of(running.begin(), running.end(), yields)) return;   // whoever waits: they may be thousands
+    heaviest = 0;
+    for (const int32_t i : waiting) heaviest = std::max(heaviest, class_of(at(i)).weight);
     if (std::none_of(running.begin(), running.end(), yields)) return;
     const AdmissionLoad load = admission_load();
     int32_t asking = -1;
@@ -265,33 +260,54 @@ void Scheduler::Impl::let_yield(uint64_t start_ns, StepPlan& plan) {
     yielded_to = r.request.id;
 }
 
+/// Who may come in, in no order, and among them who is owed: the oldest prompt past its promise, if its share of the device can pay for it
+/// by now. Thousands may wait: each is looked at once a plan. False where somebody waits for the others to become fewer.
+bool Scheduler::Impl::list_candidates(const AdmissionLoad& load, uint64_t start_ns) {
+    candidates.clear();
+    owed = -1;
+    uint64_t oldest_ns = UINT64_MAX;
+    size_t owed_at = 0;
+    for (const int32_t i : waiting) {
+        const Record& r = at(i);
+        const double left_ns = remaining_ns(r);
+        const bool late = is_late(r, left_ns, start_ns);
+        const bool may = may_admit(r, load);
+        if (late && r.request.arrival_ns < oldest_ns && is_favoured(r)) {
+            oldest_ns = r.request.arrival_ns;
+            owed = i;
+            owed_at = may ? candidates.size() : SIZE_MAX;
+        }
+        if (may) {
+            // Who was made room for, before all others.
+            candidates.push_back({r.request.id == yielded_to ? Rank{0, 0.0, 0.0, 0} : rank(r, left_ns, late, start_ns), i});
+            continue;
+        }
+        const double patience = kOwedFactor * static_cast<double>(ttft_ns(r));
+        const bool lacks = !r.is_paused && r.last_step <= applied_step && !at_tenant_limit(r);
+        if (lacks && static_cast<double>(start_ns) > static_cast<double>(r.request.arrival_ns) + patience) return false;
+    }
+    if (owed < 0 || config.first_come || at(owed).work_ns > late_credit_ns) {
+        owed = -1;
+    } else if (owed_at < candidates.size() && at(owed).request.id != yielded_to) {
+        candidates[owed_at].rank = {0, 1.0, 0.0, 0};   // behind those whose tokens flow
+    }
+    return true;
+}
+
 void Scheduler::Impl::admit(uint64_t start_ns, StepPlan& plan) {
     if (waiting.empty()) return;
     lacks_room = free_slots.empty() && choose_victim(-1) < 0;
     if (lacks_room) return;
-    candidates.clear();
     AdmissionLoad load = admission_load();
-    const int32_t owed = owed_late(start_ns);
-    bool blocked = false;
-    for (const int32_t i : waiting) {
-        const Record& r = at(i);
-        if (may_admit(r, load)) {
-            // Who was made room for; then those whose tokens flow; then who is owed.
-            const Rank made_room{0, 0.0, 0.0, 0}, is_owed{0, 1.0, 0.0, 0};
-            candidates.emplace_back(r.request.id == yielded_to ? made_room : i == owed ? is_owed : rank(r, start_ns), i);
-        } else {
-            const double patience = kOwedFactor * static_cast<double>(ttft_ns(r));
-            blocked = blocked || (!r.is_paused && r.last_step <= applied_step && !at_tenant_limit(r) &&
-                                  static_cast<double>(start_ns) > static_cast<double>(r.request.arrival_ns) + patience);
+    if (!list_candidates(load, start_ns)) return;
+    size_t num_sorted = 0;
+    for (size_t next = 0; next < candidates.size(); ++next) {
+        if (next == num_sorted) {   // a few come in at most: the others need no order
+            num_sorted = std::min(candidates.size(), next + std::max(kSortedAtOnce, next));
+            const auto begin = candidates.begin();
+            std::partial_sort(begin + static_cast<ptrdiff_t>(next), begin + static_cast<ptrdiff_t>(num_sorted), candidates.end());
         }
-    }
-    if (blocked) return;   // somebody waits for the others to become fewer: nobody comes in before
-    const auto later = [](const auto& a, const auto& b) { return b < a; };
-    std::make_heap(candidates.begin(), candidates.end(), later);
-    while (!candidates.empty()) {
-        std::pop_heap(candidates.begin(), candidates.end(), later);
-        const auto [own, index_of] = candidates.back();
-        candidates.pop_back();
+        const auto& [own, index_of] = candidates[next];
         if (!may_admit(at(index_of), load)) continue;   // those before it changed the load
         if (at(index_of).request.id != yielded_to && !is_worth_starting(at(index_of), own, start_ns)) return;
         // The first in line keeps its place, so that nobody passes it for ever; paused readers make room for it.

@@ -4,81 +4,48 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/scheduler_state.h"
+#include "runtime/scheduler_rank.h"
 
 namespace takt {
 namespace {
 
 constexpr double kLeastTilt = 2.0, kMostTilt = 4.0;
-constexpr double kUrgentSteps = 2;
-constexpr double kBeginFactor = 1.25;
-constexpr double kLateKey = 1e19;       // behind every key that can be kept
 
 }  // namespace
-
-double Scheduler::Impl::remaining_ns(const Record& r) const {
-    const int32_t context = r.state == State::prefilling ? r.computed : r.expected_cached;
-    const int32_t target = r.state == State::prefilling ? r.target : r.request.prompt_tokens + r.outputs;
-    return cost.prefill_ns(context, std::max(target - context, 1));
-}
-
-/// Its first token cannot come in time any more, at the share of the device that prefills have now. Before a prompt is begun
-/// there must be some room to spare.
-bool Scheduler::Impl::is_late(const Record& r, uint64_t now_ns) const {
-    if (r.num_emitted > 0) return false;
-    double left = remaining_ns(r) / share;
-    if (r.state == State::waiting) left = kBeginFactor * left + step_ns;
-    return static_cast<double>(now_ns) + left > static_cast<double>(r.key_ns);
-}
-
-/// Who had more than another one that waits now does not buy urgency or floors with its own queue.
-bool Scheduler::Impl::is_favoured(const Record& r) const {
-    return config.tenants.size() <= 1 || shares.counter(r.request.tenant_index) <= lowest_counter + kEqualSharesMs;
-}
-
-Scheduler::Impl::Rank Scheduler::Impl::rank(const Record& r, uint64_t now_ns) const {
-    const auto arrival = static_cast<double>(r.request.arrival_ns);
-    // Recompute first: its tokens already flow.
-    if (config.first_come || r.num_emitted > 0) return {0, 0.0, arrival, r.request.id};
-    const bool tenants = config.tenants.size() > 1;
-    const double tenant = is_favoured(r) ? 0.0 : shares.counter(r.request.tenant_index);
-    // A promise that is lost makes room for those of its tenant that can be kept. It has a share of its own (late_credit_ns), by age.
-    if (is_late(r, now_ns)) return {tenants ? 2 : 3, tenant, kLateKey + arrival, r.request.id};
-    const double left = remaining_ns(r);
-    const double slack = static_cast<double>(r.key_ns) - static_cast<double>(now_ns) - left;
-    const double soon = kUrgentSteps * step_ns;
-    const bool urgent = slack < soon && left <= soon && is_favoured(r);
-    return {urgent ? 1 : 2, tenant, static_cast<double>(r.key_ns) + tilt * r.work_ns, r.request.id};
-}
 
 /// The tilt rises with the backlog: work that waits over the time in which it was promised.
 void Scheduler::Impl::refresh_order() {
     share = prefill_share();
-    double backlog_ns = 0;
-    lowest_counter = 1e300;
-    const auto add = [&](const Record& r, double ns) {
-        backlog_ns += ns;
-        lowest_counter = std::min(lowest_counter, shares.counter(r.request.tenant_index));
-    };
-    for (const int32_t i : waiting) add(at(i), at(i).work_ns);
-    for (const int32_t i : running) {
-        if (at(i).remaining_prefill() > 0) add(at(i), remaining_ns(at(i)));
-    }
     uint64_t promise_ns = UINT64_MAX;
     for (const SchedulerClass& c : config.classes) promise_ns = std::min(promise_ns, c.ttft_ns);
-    const double load = backlog_ns / static_cast<double>(std::max<uint64_t>(promise_ns, 1));
-    tilt = std::clamp(kLeastTilt + load, kLeastTilt, kMostTilt);
+    const auto promise = static_cast<double>(std::max<uint64_t>(promise_ns, 1));
+    lowest_counter = 1e300;
+    for (size_t t = 0; t < tenant_waiting.size(); ++t) {
+        if (tenant_waiting[t] > 0) lowest_counter = std::min(lowest_counter, shares.counter(static_cast<int32_t>(t)));
+    }
+    double backlog_ns = 0;
+    for (const int32_t i : waiting) {
+        backlog_ns += at(i).work_ns;
+        if (kLeastTilt + backlog_ns / promise >= kMostTilt) break;   // more work makes no more of it
+    }
+    for (const int32_t i : running) {
+        const Record& r = at(i);
+        if (r.remaining_prefill() == 0) continue;
+        backlog_ns += remaining_ns(r);
+        lowest_counter = std::min(lowest_counter, shares.counter(r.request.tenant_index));
+    }
+    tilt = std::clamp(kLeastTilt + backlog_ns / promise, kLeastTilt, kMostTilt);
 }
 
 void Scheduler::Impl::order_prefills(uint64_t now_ns) {
     candidates.clear();
     for (const int32_t i : running) {
         const Record& r = at(i);
-        if (r.remaining_prefill() > 0 && !r.is_paused) candidates.emplace_back(rank(r, now_ns), i);
+        if (r.remaining_prefill() > 0 && !r.is_paused) candidates.push_back({rank(r, now_ns), i});
     }
     std::sort(candidates.begin(), candidates.end());
     prefills.clear();
-    for (const auto& candidate : candidates) prefills.push_back(candidate.second);
+    for (const SchedulerCandidate& candidate : candidates) prefills.push_back(candidate.record);
 }
 
 /// How fast prefills go beside the running decodes, against steps of the largest shape that hold nothing else.
@@ -106,18 +73,18 @@ double Scheduler::Impl::prefill_share() const {
 double Scheduler::Impl::wait_estimate_ns(const Record& r, uint64_t now_ns) const {
     double floor_ns = 0;
     const Rank own = rank(r, now_ns);
-    std::vector<std::pair<Rank, int32_t>> before;
+    std::vector<SchedulerCandidate> before;
     for (const int32_t i : running) {
         const Record& other = at(i);
         if (other.remaining_prefill() == 0) continue;
         if (Rank its = rank(other, now_ns); its < own) {
-            before.emplace_back(its, i);
+            before.push_back({its, i});
         } else {
             floor_ns = std::max(floor_ns, std::min(remaining_ns(other), kFloorShare * r.work_ns));   // one of them is the oldest
         }
     }
     for (const int32_t i : waiting) {
-        if (Rank its = rank(at(i), now_ns); its < own) before.emplace_back(its, i);
+        if (Rank its = rank(at(i), now_ns); its < own) before.push_back({its, i});
     }
     std::sort(before.begin(), before.end());
     double ahead = 0;

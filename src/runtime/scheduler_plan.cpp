@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "kernels/assert.h"
-#include "runtime/scheduler_state.h"
+#include "runtime/scheduler_rank.h"
 
 namespace takt {
 namespace {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <tuple>
 #include <vector>
 
 #include "runtime/budget.h"
@@ -15,35 +14,58 @@
 
 namespace takt {
 
-struct SchedulerRecord {
+/// In its first two cache lines what every plan asks of each prompt that waits.
+struct alignas(64) SchedulerRecord {
     enum class State : uint8_t { free, waiting, prefilling, decoding };
     SchedulerRequest request;
-    State state = State::free;
-    int32_t slot = -1;
+    uint64_t key_ns = 0;           ///< order among equals: arrival + TTFT promise, fixed at arrival
+    double work_ns = 0;            ///< the whole prompt's cost alone on the device, fixed at arrival
+    uint64_t last_step = 0;        ///< last launched step with rows of it
+    int32_t num_emitted = 0;
+    int32_t outputs = 0;           ///< tokens sampled, by launched steps too
+    int32_t expected_cached = 0;   ///< what the prefix cache held when last asked
     int32_t computed = 0;          ///< tokens with a row in a launched step
     int32_t target = 0;            ///< prefill ends here: prompt and the outputs known at (re)admission
-    int32_t outputs = 0;           ///< tokens sampled, by launched steps too
+    State state = State::free;
+    bool is_paused = false;
+    bool was_demoted = false;
+    int32_t slot = -1;
     int32_t cached = 0;            ///< taken from the prefix cache at the last admission
-    int32_t expected_cached = 0;   ///< what the prefix cache held when last asked
     int32_t num_preemptions = 0;
     int32_t swapped = 0;           ///< tokens whose KV waits in the host's memory; 0: none does
     int32_t stalled_steps = 0;     ///< steps with prefill rows in a row that had none of it, though it is owed some
     int32_t skipped_steps = 0;     ///< steps in a row that left its decode row out on its class's credit
-    uint64_t last_step = 0;        ///< last launched step with rows of it
     uint64_t admission = 0;        ///< ordinal of the last admission: newer ones are preempted first
     uint64_t first_emit_ns = 0;
     uint64_t last_emit_ns = 0;
     uint64_t pending_gap_ns = 0;   ///< gap that ended with the last token, until its step is applied; 0: none
-    int32_t num_emitted = 0;
-    uint64_t key_ns = 0;           ///< order among equals: arrival + TTFT promise, fixed at arrival
-    double work_ns = 0;            ///< the whole prompt's cost alone on the device, fixed at arrival
-    bool is_paused = false;
-    bool was_demoted = false;
 
     [[nodiscard]] int32_t remaining_prefill() const { return state == State::prefilling ? target - computed : 0; }
     [[nodiscard]] bool can_decode() const {
         return state == State::decoding && !is_paused && outputs < request.max_tokens;
     }
+};
+
+/// A prompt's place: lower goes first. No two are alike, for ids are not.
+struct SchedulerRank {
+    int32_t group = 0;
+    double tenant = 0;             ///< its counter, of who had more than others
+    double key = 0;
+    RequestId id = 0;
+
+    friend bool operator<(const SchedulerRank& a, const SchedulerRank& b) {
+        if (a.group != b.group) return a.group < b.group;
+        if (a.tenant != b.tenant) return a.tenant < b.tenant;
+        if (a.key != b.key) return a.key < b.key;
+        return a.id < b.id;
+    }
+};
+
+struct SchedulerCandidate {
+    SchedulerRank rank;
+    int32_t record = -1;
+
+    friend bool operator<(const SchedulerCandidate& a, const SchedulerCandidate& b) { return a.rank < b.rank; }
 };
 
 struct Scheduler::Impl {
@@ -128,13 +150,16 @@ struct Scheduler::Impl {
     void add_segment(StepPlan& plan, Record& r, int32_t rows);
     void close_plan(StepPlan& plan);
 
-    // scheduler_order.cpp: who comes first, and how long a prompt will wait
-    /// (group, tenant's counter, key, id): lower goes first.
-    using Rank = std::tuple<int, double, double, RequestId>;
-    [[nodiscard]] Rank rank(const Record& r, uint64_t now_ns) const;
+    // scheduler_rank.h: a prompt's place
+    using Rank = SchedulerRank;
     [[nodiscard]] double remaining_ns(const Record& r) const;
-    [[nodiscard]] bool is_late(const Record& r, uint64_t now_ns) const;
+    [[nodiscard]] bool is_late(const Record& r, double left_ns, uint64_t now_ns) const;
+    [[nodiscard]] bool is_late(const Record& r, uint64_t now_ns) const { return is_late(r, remaining_ns(r), now_ns); }
     [[nodiscard]] bool is_favoured(const Record& r) const;
+    [[nodiscard]] Rank rank(const Record& r, double left_ns, bool late, uint64_t now_ns) const;
+    [[nodiscard]] Rank rank(const Record& r, uint64_t now_ns) const;
+
+    // scheduler_order.cpp: who comes first, and how long a prompt will wait
     void refresh_order();
     void order_prefills(uint64_t now_ns);
     [[nodiscard]] double prefill_share() const;
@@ -156,7 +181,7 @@ struct Scheduler::Impl {
     [[nodiscard]] bool at_tenant_limit(const Record& r) const;
     [[nodiscard]] bool may_admit(const Record& r, const AdmissionLoad& load) const;
     [[nodiscard]] bool is_worth_starting(const Record& r, const Rank& own, uint64_t start_ns) const;
-    [[nodiscard]] int32_t owed_late(uint64_t start_ns) const;
+    bool list_candidates(const AdmissionLoad& load, uint64_t start_ns);
     [[nodiscard]] int32_t reserved_blocks() const;
     bool make_room(int32_t at, StepPlan& plan);
     /// -1 asks for a paused one only, for a newcomer.
@@ -217,9 +242,10 @@ struct Scheduler::Impl {
     int32_t window_steps = 0;
 
     // Scratch of one plan; sized once.
+    int32_t owed = -1;                     // of the candidates: the oldest past its promise, where that can be paid
     std::vector<int32_t> decodes, prefills;
     std::vector<PrefillNeed> needs;
-    std::vector<std::pair<Rank, int32_t>> candidates;
+    std::vector<SchedulerCandidate> candidates;
 };
 
 }  // namespace takt
