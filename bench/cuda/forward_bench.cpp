@@ -1,11 +1,10 @@
-// forward_bench OUT.jsonl [7b|3b [SCENE,... [REPLAYS [ORDER]]]]: decode, prefill and mixed steps of Qwen2.5 shapes (those whose name holds
+// forward_bench OUT.jsonl [7b|3b [SCENE,... [REPLAYS]]]: decode, prefill and mixed steps of Qwen2.5 shapes (those whose name holds
 // one of the given words), whole and by operation, each beside the bytes that it must read over 4.53 TB/s. REPLAYS: of whole steps, which
-// are then not taken apart (0: the other way); seconds of them show the clock that the card's power allows. ORDER: rows, panels or
-// blocks, of the weights of gate and up, if not the default. Exit 77 where there is no device.
+// are then not taken apart (0: the other way); seconds of them show the clock that the card's power allows. Exit 77 where there is no
+// device.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
 #include <string>
 
 #include "bench_main.h"
@@ -45,13 +44,6 @@ std::vector<Scene> scenes() {
     return all;
 }
 
-std::optional<cuda::WeightOrder> order_of(const std::string& name) {
-    if (name == "rows") return cuda::WeightOrder::rows;
-    if (name == "panels") return cuda::WeightOrder::panels;
-    if (name == "blocks") return cuda::WeightOrder::blocks;
-    return {};
-}
-
 /// Whether the name holds one of the words between commas; no words: all.
 bool is_wanted(const std::string& name, const std::string& words) {
     for (size_t at = 0; at < words.size();) {
@@ -62,9 +54,9 @@ bool is_wanted(const std::string& name, const std::string& words) {
     return words.empty();
 }
 
-void run_model(const ModelShape& shape, std::FILE* out, const std::string& only, int replays, std::optional<cuda::WeightOrder> order) {
+void run_model(const ModelShape& shape, std::FILE* out, const std::string& only, int replays) {
     std::mt19937_64 random(7);
-    ModelBench bench(shape, 270000, 32768, random, order);
+    ModelBench bench(shape, 270000, 32768, random);
     const std::pair<Part, const char*> parts[] = {{Part::input, "input"},   {Part::attention, "attention"},
                                                   {Part::output, "output"}, {Part::mlp, "mlp"},
                                                   {Part::down, "down"},     {Part::head, "head"}};
@@ -103,11 +95,10 @@ void run_model(const ModelShape& shape, std::FILE* out, const std::string& only,
 int main(int argc, char** argv) {
     const std::string only = argc > 2 ? argv[2] : "", words = argc > 3 ? argv[3] : "";
     const int replays = argc > 4 ? std::atoi(argv[4]) : 0;
-    const auto order = takt::check::order_of(argc > 5 ? argv[5] : "");
     return takt::check::bench_main(argc, argv, [&](std::FILE* out) {
         for (const takt::check::ModelShape& shape : {takt::check::ModelShape{"7b", 28, 3584, 28, 4, 128, 18944, 152064},
                                                      takt::check::ModelShape{"3b", 36, 2048, 16, 2, 128, 11008, 151936}}) {
-            if (only.empty() || only == shape.name) takt::check::run_model(shape, out, words, replays, order);
+            if (only.empty() || only == shape.name) takt::check::run_model(shape, out, words, replays);
         }
     });
 }

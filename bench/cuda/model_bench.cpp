@@ -27,8 +27,7 @@ std::unique_ptr<cuda::CudaLinear> ModelBench::make_linear(int64_t out, int64_t i
     return linear;
 }
 
-ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random,
-                       std::optional<cuda::WeightOrder> order)
+ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random)
     : shape_(shape), random_(random) {
     require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
     auto context = cuda::LinearContext::create(0, max_rows, false);
@@ -37,7 +36,6 @@ ModelBench::ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_r
         std::exit(3);
     }
     context_ = context.value();
-    if (order) context_->set_gate_order(*order);
     context_->gemm()->tune_new_shapes(16);
     pattern_ =
         std::make_unique<DeviceArray<__nv_bfloat16>>(random_values<__nv_bfloat16>(random, kPatternElements, 0.02f));

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +20,7 @@ struct ModelShape {
 
 class ModelBench {
 public:
-    /// `order`: of the weights of gate and up; none: the default.
-    ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random,
-               std::optional<cuda::WeightOrder> order = {});
+    ModelBench(const ModelShape& shape, int64_t max_kv_tokens, int max_rows, std::mt19937_64& random);
     ~ModelBench();
     ModelBench(const ModelBench&) = delete;
     ModelBench& operator=(const ModelBench&) = delete;

@@ -37,7 +37,6 @@ Status run_gemm_stream(cudaStream_t stream, const GemmStreamCall& c) {
     a.y_stride = c.y_stride;
     a.out = static_cast<int32_t>(linear.out_features());
     a.k_blocks = static_cast<int32_t>(linear.in_features() / 64);
-    a.in_blocks = linear.order() == WeightOrder::blocks;
     a.is_gelu = c.activation == Activation::gelu_tanh;
     switch (c.output) {
         case StreamOutput::add: return launch_gemm_stream_add(stream, a, launch);

@@ -84,8 +84,8 @@ __device__ __forceinline__ void stream_produce(const CUtensorMap& weights, const
     const auto load_weights = [&](int stage, int tile, int k) {
         barrier_expect(&ring.full[stage], static_cast<uint32_t>((a.tile_rows + kTokens) * kStreamRowBytes));
         for (int r = 0; r < a.tile_rows; r += kStreamBoxRows) {
-            const int2 box = weight_box(a.in_blocks, tile * a.tile_rows + r, k);
-            tensor_load_3d(ring.weights(stage) + r * kStreamRowBytes, &weights, &ring.full[stage], 0, box.x, box.y, kEvictFirst);
+            tensor_load_3d(ring.weights(stage) + r * kStreamRowBytes, &weights, &ring.full[stage], 0, tile * a.tile_rows + r, k,
+                           kEvictFirst);
         }
     };
     int early = 0;

@@ -17,7 +17,6 @@ struct GemmStreamArguments {
     int64_t y_stride;
     int32_t out, k_blocks, tile_rows, num_tiles, num_stages;
     bool is_gelu;
-    bool in_blocks;   // WeightOrder::blocks
 };
 
 /// `tokens`: columns of the product: 16, 32 or 64.

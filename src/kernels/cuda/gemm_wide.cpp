@@ -14,14 +14,13 @@ struct Tiles {
     bool shares_rows = false;
 };
 
-/// The fewest rounds of all pairs, weighed by a round's length. In blocks: half of shared columns must be whole blocks.
-Tiles choose_tiles(int64_t rows, int64_t out, int num_sms, bool in_blocks) {
+/// The fewest rounds of all pairs, weighed by a round's length.
+Tiles choose_tiles(int64_t rows, int64_t out, int num_sms) {
     Tiles best;
     const int64_t pairs = num_sms / 2;
     int64_t least = 0;
     for (const int columns : {256, 224, 192, 176, 160, 144, 128, 112}) {
         for (const bool shares_rows : {false, true}) {
-            if (in_blocks && !shares_rows && columns / 2 % kBlockRows != 0) continue;
             const int64_t row_tiles = (rows + kWideRows - 1) / kWideRows, column_tiles = (out + columns - 1) / columns;
             const int64_t tiles = shares_rows ? row_tiles * ((column_tiles + 1) / 2) : (row_tiles + 1) / 2 * column_tiles;
             const int64_t cost = (tiles + pairs - 1) / pairs * (columns + kRoundColumns);
@@ -42,8 +41,7 @@ bool gemm_wide_fits(const CudaLinear& linear, int32_t rows) {
 Status run_gemm_wide(cudaStream_t stream, const GemmWideCall& c) {
     const CudaLinear& linear = *c.linear;
     const LinearContext& context = linear.context();
-    const bool in_blocks = linear.order() == WeightOrder::blocks;
-    const Tiles tiles = choose_tiles(c.rows, linear.out_features(), context.num_sms(), in_blocks);
+    const Tiles tiles = choose_tiles(c.rows, linear.out_features(), context.num_sms());
     // A block loads its whole tile of the operand that is its own, half of the shared one.
     CUtensorMap x, weights;
     Status s = context.make_map(&x, c.x, c.rows, linear.in_features(), c.x_stride,
@@ -58,7 +56,6 @@ Status run_gemm_wide(cudaStream_t stream, const GemmWideCall& c) {
     a.rows = c.rows;
     a.out = static_cast<int32_t>(linear.out_features());
     a.k_blocks = static_cast<int32_t>(linear.in_features() / 64);
-    a.in_blocks = in_blocks;
     a.shares_rows = tiles.shares_rows;
     a.is_gelu = c.activation == Activation::gelu_tanh;
     return launch_gemm_wide(stream, a, {context.num_sms(), tiles.columns, &weights, &x});

@@ -83,12 +83,11 @@ __device__ __forceinline__ void wide_produce(const CUtensorMap& weights, const C
     const uint64_t policy = a.rows <= 2 * kWideRows ? kEvictFirst : kEvictNormal;   // whether other pairs want the weights too
     const auto load_weights = [&](int s, const WideWork<kColumns>& w, int k) {
         barrier_expect(&ring.full[s], Shape::kStageBytes);
-        const int half = w.shares_rows ? 0 : w.rank * (kColumns / 2);
-        const int2 box = weight_box(a.in_blocks, w.column0 + half, k);
         if (w.shares_rows) {
-            tensor_load_3d(ring.columns(s), &weights, &ring.full[s], 0, box.x, box.y, policy);
+            tensor_load_3d(ring.columns(s), &weights, &ring.full[s], 0, w.column0, k, policy);
         } else {
-            tensor_load_3d_to_pair(ring.columns(s) + half * kWideRowBytes, &weights, &ring.full[s], 0, box.x, box.y, policy);
+            const int half = w.rank * (kColumns / 2);
+            tensor_load_3d_to_pair(ring.columns(s) + half * kWideRowBytes, &weights, &ring.full[s], 0, w.column0 + half, k, policy);
         }
     };
     const auto load_rows = [&](int s, const WideWork<kColumns>& w, int k) {

@@ -19,7 +19,6 @@ struct GemmWideArguments {
     int32_t first_row, rows, out, k_blocks;
     bool shares_rows;   // the blocks of a pair have two tiles of the same rows; else of the same columns
     bool is_gelu;
-    bool in_blocks;   // WeightOrder::blocks; what a block loads of a tile's columns is then a multiple of 16
 };
 
 /// Columns of a block's tile: 112, 128, 144, 160, 176, 192, 224 or 256. Maps have boxes of 64 columns by the rows that a block

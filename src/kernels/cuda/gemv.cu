@@ -103,7 +103,6 @@ Status run_gemv(cudaStream_t stream, const GemvCall& c) {
     a.num_stages = cut.stages;
     a.x_stride = cut.x_stride;
     a.rows_are_samples = c.rows_are_samples;
-    a.in_blocks = linear.order() == WeightOrder::blocks;
     a.rest_begin = (a.out + 15) / 16;
     if (c.output == GemvOutput::gated || c.output == GemvOutput::store) {
         // Blocks get unequal shares of the memory's rate: the last sixth goes to whichever is free.

@@ -32,7 +32,6 @@ struct GemvArguments {
     int32_t rest_begin;             // groups from here on are taken by whichever block is free, counted by `taken`
     int32_t* taken;
     bool one_plus, rows_are_samples, is_gelu;
-    bool in_blocks;   // WeightOrder::blocks
 };
 
 /// What one block does: groups [group_begin, group_end) over pieces [piece_begin, piece_end) of 128 columns.
@@ -96,10 +95,8 @@ __device__ __forceinline__ void gemv_produce(const CUtensorMap& map, const GemvA
             if (piece == s.piece_begin) turns[turn % kGemvTurns] = group;
             barrier_expect(&full[stage], static_cast<uint32_t>(n * kGemvPieceBytes));
             uint8_t* to = ring + stage * kGemvStageBytes;
-            for (int i = 0; i < n; ++i) {
-                const int2 box = weight_box(a.in_blocks, group * 16, (piece + i) * 2);
-                tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, box.x, box.y, kEvictFirst);
-            }
+            for (int i = 0; i < n; ++i)
+                tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, group * 16, (piece + i) * 2, kEvictFirst);
         }
     }
 }
@@ -197,6 +194,14 @@ __device__ __forceinline__ void gemv_load_normed(const GemvArguments& a, const G
     }
 }
 
+/// The group of a turn, -1 after the last. Read by the lane that arrives at `empty`: that orders the read before the producer writes
+/// the place again, kGemvTurns turns later, whatever the compiler makes of the warp's own order.
+__device__ __forceinline__ int gemv_group(const int* turns, int turn) {
+    int group = 0;
+    if (threadIdx.x % 32 == 0) group = turns[turn % kGemvTurns];
+    return warp_uniform(group);
+}
+
 /// One 16 x 64 chunk times the rows.
 __device__ __forceinline__ void gemv_multiply(float (&acc)[4], uint32_t chunk, uint32_t x) {
     const int lane = static_cast<int>(threadIdx.x) % 32, which = lane / 8;
@@ -292,7 +297,7 @@ __global__ void __maxnreg__(88)
     uint32_t phase = 0;
     for (int turn = 0;; ++turn) {
         barrier_wait(&full[stage], phase);
-        const int group = turns[turn % kGemvTurns];
+        const int group = gemv_group(turns, turn);
         if (group < 0) break;
         float acc[4] = {0, 0, 0, 0};
         for (int piece = share.piece_begin; piece < share.piece_end; piece += 4) {

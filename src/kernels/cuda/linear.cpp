@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kStagingBytes = size_t{32} << 20;
 constexpr size_t kPanelBytes = 128;   // 64 columns
-constexpr WeightOrder kGateOrder = WeightOrder::panels;   // of gate and up
 
 uint16_t bf16_of(float v) {
     uint32_t u;
@@ -89,7 +88,6 @@ struct PartRows {
 Result<std::shared_ptr<LinearContext>> LinearContext::create(int device, int32_t max_rows, bool deterministic) {
     std::shared_ptr<LinearContext> c(new LinearContext());
     c->deterministic_ = deterministic;
-    c->gate_order_ = kGateOrder;
     c->chunk_rows_ = std::clamp(max_rows, kSmallRows, kChunkRows);
     cudaError_t e = cudaDeviceGetAttribute(&c->num_sms_, cudaDevAttrMultiProcessorCount, device);
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&c->stream_, cudaStreamNonBlocking);
@@ -185,7 +183,7 @@ Status LinearContext::make_pair_map(CUtensorMap* map, const void* data, int64_t 
 
 Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void*, int64_t, void*), void* ctx, WeightOrder order) {
     const size_t panels = order == WeightOrder::panels ? row_bytes / kPanelBytes : 1, panel_bytes = row_bytes / panels;
-    const int64_t per_piece = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes) / kBlockRows * kBlockRows);
+    const int64_t per_piece = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes));
     if (row_bytes > kStagingBytes) return {kStatusBadArgument, "CUDA: a weight row is too long to stage"};
     int turn = 0;
     cudaError_t e = cudaSuccess;
@@ -200,12 +198,8 @@ Status LinearContext::upload(void* dst, int64_t rows, size_t row_bytes, void (*f
             thread_local std::vector<uint8_t> whole;
             whole.resize(row_bytes);
             fill(ctx, at + r, whole.data());
-            // Where the row's first 128 bytes go, and how far on each next 128.
-            const size_t group = row / kBlockRows, within = row % kBlockRows;
-            const bool in_panels = order == WeightOrder::panels;
-            uint8_t* to = buffer + (in_panels ? row * kPanelBytes : group * kBlockRows * row_bytes + within * kPanelBytes);
-            const size_t step = in_panels ? piece_bytes : kBlockRows * kPanelBytes;
-            for (size_t i = 0; i < row_bytes / kPanelBytes; ++i) std::memcpy(to + i * step, whole.data() + i * kPanelBytes, kPanelBytes);
+            for (size_t i = 0; i < panels; ++i)
+                std::memcpy(buffer + i * piece_bytes + row * kPanelBytes, whole.data() + i * kPanelBytes, kPanelBytes);
         });
         for (size_t i = 0; i < panels && e == cudaSuccess; ++i) {
             e = cudaMemcpyAsync(static_cast<uint8_t*>(dst) + (i * static_cast<size_t>(rows) + static_cast<size_t>(at)) * panel_bytes,
@@ -229,8 +223,8 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
     const cudaError_t e = cudaMalloc(&p, bytes_);
     if (e != cudaSuccess) return status_of(e);
     data_ = static_cast<__nv_bfloat16*>(p);
-    const bool may_choose = interleaved_ && in % 64 == 0 && !context_->deterministic() && has_warpgroups();
-    order_ = may_choose ? context_->gate_order() : WeightOrder::rows;
+    const bool only_by_maps = interleaved_ && in % 64 == 0 && !context_->deterministic() && has_warpgroups();
+    order_ = only_by_maps ? WeightOrder::panels : WeightOrder::rows;
     Status s = make_map(&map_, 16, 2);
     if (s.ok()) s = make_map(&tile_map_, 32, 1);
     if (s.ok()) s = context_->reserve(out_, in_, kind_);
@@ -238,15 +232,8 @@ Status CudaLinear::allocate(int64_t out, int64_t in) {
 }
 
 Status CudaLinear::make_map(CUtensorMap* map, int box_rows, int box_chunks) const {
-    switch (order_) {
-        case WeightOrder::rows: return context_->make_map(map, data_, out_, in_, stride_, box_rows, box_chunks);
-        case WeightOrder::panels: return context_->make_map(map, data_, out_, in_, 64, box_rows, box_chunks, out_ * kPanelBytes);
-        case WeightOrder::blocks: break;
-    }
-    // 16 rows' chunks are so many rows of 64 columns; then the next 16 rows'.
-    if (box_rows % kBlockRows != 0) return {kStatusBadArgument, "CUDA: a box of weights divides a block of 16 rows"};
-    return context_->make_map(map, data_, in_ / 64 * kBlockRows, out_ / kBlockRows * 64, 64, kBlockRows * box_chunks,
-                              box_rows / kBlockRows, in_ * kBlockRows * 2);
+    if (order_ == WeightOrder::panels) return context_->make_map(map, data_, out_, in_, 64, box_rows, box_chunks, out_ * kPanelBytes);
+    return context_->make_map(map, data_, out_, in_, stride_, box_rows, box_chunks);
 }
 
 Status CudaLinear::load(std::span<const HostTensor> parts) {

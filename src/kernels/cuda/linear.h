@@ -19,13 +19,11 @@ class LtGemm;
 
 constexpr int32_t kChunkRows = 2048;   ///< larger steps run their linear layers in pieces of this many rows
 constexpr int32_t kSmallRows = 64;     ///< most rows of the products that add into the accumulator
-constexpr int32_t kBlockRows = 16;     ///< of WeightOrder::blocks
 
-/// How weights of gate and up lie where only kernels with tensor maps read them, so that what a copy brings is one run or a few.
+/// How a matrix of weights lies.
 enum class WeightOrder : uint8_t {
     rows,     ///< row after row: a copy of 64 columns is 128 bytes of each row
-    panels,   ///< 64 columns of all rows, then the next 64: a copy is one run, but a block's copies lie all over the matrix
-    blocks,   ///< 64 columns of 16 rows, the next 64 of these, then the next rows: a copy is runs of 2 KB, 16 whole rows are one
+    panels,   ///< 64 columns of all rows, then the next 64: a copy is one run. Gate and up where only kernels with tensor maps read them
 };
 
 /// Device memory that the operations of one device use between two kernels. Grows in `reserve` only (loading).
@@ -47,9 +45,6 @@ public:
     [[nodiscard]] int32_t* counters() const { return counters_; }   // [2], zero between operations
     [[nodiscard]] __nv_bfloat16* normed() const { return normed_; }   // [chunk_rows][widest in]
     [[nodiscard]] __nv_bfloat16* wide() const { return wide_; }       // [chunk_rows][widest out but heads]
-    /// Of the layers of gate and up that are allocated from now on; other ones than the default in benches and tests only.
-    [[nodiscard]] WeightOrder gate_order() const { return gate_order_; }
-    void set_gate_order(WeightOrder order) { gate_order_ = order; }
     [[nodiscard]] LtGemm* gemm() const { return gemm_.get(); }
 
     /// What `reserve` will have taken once layers of these widths are loaded.
@@ -64,8 +59,8 @@ public:
     /// column, row of the half, half, head, chunk of 64 columns.
     Status make_pair_map(CUtensorMap* map, const void* data, int64_t rows, int64_t cols, int64_t stride, int head_dim,
                          int box_pairs) const;
-    /// Copies `rows` rows made by `fill(row, dst)` through pinned double buffers; returns when all have arrived. Other orders than
-    /// row after row: rows of whole 128 bytes; for blocks, a multiple of kBlockRows of them.
+    /// Copies `rows` rows made by `fill(row, dst)` through pinned double buffers; returns when all have arrived. In
+    /// panels: rows of whole 128 bytes.
     Status upload(void* dst, int64_t rows, size_t row_bytes, void (*fill)(void* ctx, int64_t row, void* dst), void* ctx,
                   WeightOrder order = WeightOrder::rows);
 
@@ -74,7 +69,6 @@ private:
     int num_sms_ = 0;
     int32_t chunk_rows_ = 0;
     bool deterministic_ = false;
-    WeightOrder gate_order_ = WeightOrder::rows;
     size_t bytes_ = 0;
     int64_t widest_out_ = 0, widest_in_ = 0, widest_wide_ = 0;
     float* accumulator_ = nullptr;
@@ -103,10 +97,10 @@ public:
     [[nodiscard]] bool interleaved() const { return interleaved_; }
     [[nodiscard]] const CUtensorMap& map() const { return map_; }   ///< boxes of 64 x 16 rows x 2 chunks
     [[nodiscard]] const CUtensorMap& tile_map() const { return tile_map_; }   ///< boxes of 64 x 32 rows
-    [[nodiscard]] WeightOrder order() const { return order_; }   ///< anything but rows: for kernels that read by make_map's maps
+    [[nodiscard]] WeightOrder order() const { return order_; }   ///< panels: for kernels that read by make_map's maps
     [[nodiscard]] LinearContext& context() const { return *context_; }
     /// A tensor map over the weights however they lie; boxes of 64 columns x `box_rows` x `box_chunks`, in shared memory always rows of
-    /// 128 bytes, chunk after chunk. Coordinates are weight_box's (ops_ptx.cuh): from blocks either whole rows of them or one chunk.
+    /// 128 bytes, chunk after chunk. Coordinates: 0, row, chunk of 64 columns.
     Status make_map(CUtensorMap* map, int box_rows, int box_chunks) const;
 
     Status load(std::span<const HostTensor> parts);

@@ -129,12 +129,6 @@ __device__ __forceinline__ void tensor_load_3d_to_pair(void* dst, const void* ma
 #endif
 }
 
-/// Where the box of weights lies that begins with `row`, a multiple of 16, and with 64 columns' `chunk`, in a map of
-/// CudaLinear::make_map: its second and third coordinate.
-__device__ __forceinline__ int2 weight_box(bool in_blocks, int row, int chunk) {
-    return in_blocks ? make_int2(chunk * 16, row / 16) : make_int2(row, chunk);
-}
-
 // Clusters: blocks that see each other's shared memory. None may touch another's before it has started, or end while another may
 // still touch its own.
 __device__ __forceinline__ uint32_t cluster_rank() {

@@ -134,10 +134,7 @@ void check_gate(Bench& bench, const std::shared_ptr<cuda::LinearContext>& contex
         }
     }
     bench.report->add("gate " + std::to_string(width) + "x" + std::to_string(in) + " rows " + std::to_string(rows) +
-                          (activation == Activation::silu ? "" : " gelu") + (context->deterministic() ? " tile" : "") +
-                          (context->gate_order() == cuda::WeightOrder::rows     ? " row after row"
-                           : context->gate_order() == cuda::WeightOrder::panels ? " panels"
-                                                                                : " blocks"),
+                          (activation == Activation::silu ? "" : " gelu") + (context->deterministic() ? " tile" : ""),
                       comparison.error(), 1e-2);
 }
 
@@ -202,10 +199,8 @@ void check_row_bits(Bench& bench) {
     }
 }
 
-/// Gate and up in another order of their weights than the default, by each of the kernels that read them.
-void check_order(Bench& bench, cuda::WeightOrder order) {
-    const cuda::WeightOrder before = bench.context->gate_order();
-    bench.context->set_gate_order(order);
+/// Gate and up in panels by each of the kernels that read them.
+void check_panels(Bench& bench) {
     const std::vector<int> brief = {7, 60, 200}, all = {1, 3, 7, 8, 15, 31, 62, 63, 64, 100, 127, 200, 300};
     for (const int rows : bench.brief ? brief : all) {
         check_gate(bench, bench.context, 448, 1536, rows, Activation::silu);
@@ -216,7 +211,6 @@ void check_order(Bench& bench, cuda::WeightOrder order) {
         for (const int rows : {8, 255, 1100}) check_gate(bench, bench.context, 3584, 18944, rows, Activation::silu);
         for (const int rows : {1, 60, 255}) check_gate(bench, bench.context, 2048, 11008, rows, Activation::silu);
     }
-    bench.context->set_gate_order(before);
 }
 
 /// Every kernel and every branch once, in shapes for which a race checker has the patience.
@@ -245,7 +239,7 @@ void check_linear_brief(Bench& bench) {
 }   // namespace
 
 void check_linear(Bench& bench) {
-    for (const auto order : {cuda::WeightOrder::rows, cuda::WeightOrder::panels, cuda::WeightOrder::blocks}) check_order(bench, order);
+    check_panels(bench);
     if (bench.brief) return check_linear_brief(bench);
     for (const auto& context : {bench.context, bench.deterministic}) {
         for (const int rows : {1, 2, 3, 5, 7, 17, 100}) {
