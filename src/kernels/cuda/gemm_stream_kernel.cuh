@@ -83,6 +83,7 @@ __device__ __forceinline__ void stream_produce(const CUtensorMap& weights, const
                                                StreamRing ring) {
     const auto load_weights = [&](int stage, int tile, int k) {
         barrier_expect(&ring.full[stage], static_cast<uint32_t>((a.tile_rows + kTokens) * kStreamRowBytes));
+#pragma unroll 1   // straight code runs once a kernel and comes from L2 first
         for (int r = 0; r < a.tile_rows; r += kStreamBoxRows) {
             tensor_load_3d(ring.weights(stage) + r * kStreamRowBytes, &weights, &ring.full[stage], 0, tile * a.tile_rows + r, k,
                            kEvictFirst);
@@ -138,8 +139,8 @@ __device__ __forceinline__ void stream_multiply(float (&acc)[kTiles][kTokens / 8
 }
 
 __device__ __forceinline__ float stream_gate(float gate, float up, bool is_gelu) {
-    const float inner = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
-    return (is_gelu ? gate / (1.0f + __expf(-2.0f * inner)) : gate / (1.0f + __expf(-gate))) * up;
+    const float exponent = is_gelu ? -1.5957691216f * (gate + 0.044715f * gate * gate * gate) : -gate;
+    return __fdividef(gate, 1.0f + __expf(exponent)) * up;
 }
 
 /// activation(gate) * up of a warpgroup's kTiles x 64 rows from `row0` on, as bf16.

@@ -52,18 +52,22 @@ __device__ __forceinline__ GemvShare gemv_share(const GemvArguments& a) {
     return s;
 }
 
-/// Groups in the order in which a block does them: its own run, then, where sums are whole, what is left of the common rest.
+/// Groups in the order in which a block does them. Where sums are whole, one of each round of all blocks, which so walk through the
+/// matrix side by side, then what is left of the common rest; else a run.
 struct GemvGroups {
-    int next, own_end, rest_begin, end;
+    int next, step, own_end, rest_begin, end;
     int32_t* taken;   // of the rest, by all blocks; null: there is none
 
     __device__ __forceinline__ GemvGroups(const GemvArguments& a, const GemvShare& s)
-        : next(s.group_begin), own_end(s.group_end), rest_begin(a.rest_begin), end((a.out + 15) / 16), taken(a.taken) {}
+        : next(a.taken != nullptr ? static_cast<int>(blockIdx.x) : s.group_begin), step(a.taken != nullptr ? a.blocks_per_slice : 1),
+          own_end(a.taken != nullptr ? a.rest_begin : s.group_end), rest_begin(a.rest_begin), end((a.out + 15) / 16), taken(a.taken) {}
     /// -1: no more. Each block asks in vain once; the last to do so sets the count back to zero.
     __device__ __forceinline__ int take() {
-        if (next < own_end) return next++;
+        int group = next;
+        next += step;
+        if (group < own_end) return group;
         if (taken == nullptr) return -1;
-        const int group = rest_begin + atomicAdd(taken, 1);
+        group = rest_begin + atomicAdd(taken, 1);
         if (group < end) return group;
         if (group == end + static_cast<int>(gridDim.x) - 1) *taken = 0;
         return -1;
