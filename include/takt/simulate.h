@@ -61,10 +61,12 @@ struct ExplainedGap {
 struct SimulateResult {
     std::string policy;
     SimulateGroup total;
-    std::vector<SimulateGroup> classes, tenants;   ///< tenants only where the trace or the configuration has some
+    /// Tenants only where the trace or the configuration has some; one that the configuration names has its class and weight.
+    std::vector<SimulateGroup> classes, tenants;
     double seconds = 0;              ///< of virtual time, first arrival to last token
     double output_tokens_per_s = 0, prefill_tokens_per_s = 0;
     double busy_share = 0;           ///< of the device
+    uint64_t cut_requests = 0;       ///< longer than model.max_context, cut to it
     uint64_t swapped = 0;            ///< of the preemptions
     uint64_t steps = 0, preemptions = 0, cached_tokens = 0, digest = 0;
     double over_budget_share = 0;    ///< of steps with decode rows
@@ -77,7 +79,7 @@ struct SimulateResult {
     std::string wrong;               ///< with check: the first broken invariant
 };
 
-/// @throws config_error for a policy that does not exist or a profile that cannot be read.
+/// @throws config_error for a policy that does not exist, a profile that cannot be read, or a configuration that cannot be simulated.
 std::vector<SimulateResult> simulate(const Config& config, const Trace& trace, const SimulateOptions& options);
 
 }  // namespace takt

@@ -5,7 +5,9 @@
 #include <takt/version.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -16,9 +18,13 @@ namespace takt::cli {
 
 namespace {
 
-// CLI11 2.1 reads -1 as 2^64 - 1.
-const CLI::Validator kSeed([](const std::string& text) { return text.starts_with('-') ? "found " + text + ", allowed 0 to 2^64 - 1" : ""; },
-                           "0 to 2^64 - 1");
+// CLI11 2.1 reads -1, and what is too large, as 2^64 - 1.
+std::string check_seed(const std::string& text) {
+    std::uint64_t seed = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+    return error == std::errc() && end == text.data() + text.size() ? "" : "found " + text + ", allowed 0 to 2^64 - 1";
+}
+const CLI::Validator kSeed(check_seed, "0 to 2^64 - 1");
 
 // What the parsed command will run.
 struct Choice {

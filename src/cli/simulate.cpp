@@ -92,7 +92,10 @@ std::string plot_of(const std::vector<SimulateResult>& results, double itl_ms) {
 int simulate(const SimulateCommand& command) {
     const Config config = read_config(command.config);
     SimulateOptions options = command.options;
-    if (!command.profile.empty()) options.profile = read_text_file(command.profile);
+    if (!command.profile.empty()) {
+        options.profile = read_text_file(command.profile);
+        if (options.profile.empty()) throw config_error(command.profile + ": an empty profile");   // "" would be the built-in one
+    }
     const Trace trace = read_trace(command.trace);
     check_writable(command.json);
     check_writable(command.plot);
@@ -101,6 +104,9 @@ int simulate(const SimulateCommand& command) {
     const double wall_s = std::chrono::duration<double>(steady_now() - begin).count();
     print_results(results);
     if (options.num_explained > 0) print_explained(results);
+    if (const uint64_t cut = results.front().cut_requests; cut > 0) {
+        std::fprintf(stderr, "%" PRIu64 " requests are longer than the context (model.max_context) and were cut to it\n", cut);
+    }
     std::fprintf(stderr, "%.2f s of wall time\n", wall_s);
     if (!command.json.empty()) write_text_file(command.json, simulate_json(command, config, results, wall_s));
     if (!command.plot.empty()) write_text_file(command.plot, plot_of(results, config.sla.itl_ms));

@@ -48,6 +48,7 @@ json::object result_object(const SimulateResult& r) {
                      {"prefill_tokens_per_s", rounded(r.prefill_tokens_per_s)},
                      {"busy_share", rounded(r.busy_share)},
                      {"steps", r.steps},
+                     {"cut_requests", r.cut_requests},
                      {"preemptions", r.preemptions},
                      {"swapped", r.swapped},
                      {"cached_tokens", r.cached_tokens},

@@ -31,7 +31,7 @@ def test_version_and_help():
 
 @pytest.mark.parametrize("arguments", [
     [], ["nothing"], ["serve", "--nothing"], ["generate"], ["generate", "x", "--temperature", "-1"],
-    ["generate", "x", "--seed", "-1"], ["bench", "--seed", "-1"],
+    ["generate", "x", "--seed", "-1"], ["bench", "--seed", "-1"], ["bench", "--seed", "18446744073709551616"],
     ["serve", "--set", "server.prot=1"], ["serve", "--set", "server.port=99999999"],
     ["serve", "--config", "/nonexistent.toml"], ["serve", *SIM, "--set", "server.host=0.0.0.0"],
     ["serve", *SIM, "--set", "server.max_connections=2000000000"],

@@ -69,6 +69,17 @@ TEST_CASE("a trace's errors name file and line", "[simulate]") {
     CHECK(error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,5\n").find("t.csv:2: a field is missing") == 0);
     CHECK(error_of("arrival_s,tenant,input_tokens,output_tokens\n-1,a,1,1\n").find("t.csv:2: ") == 0);
     CHECK(error_of("arrival_s,tenant,input_tokens,output_tokens\n1,a,1.5,1\n").find("t.csv:2: a count of tokens") == 0);
+    CHECK(error_of("arrival_s,tenant,input_tokens,output_tokens\n1,a,1,1,9\n").find("t.csv:2: a field too many: \"9\"") == 0);
+    CHECK(error_of("arrival_s,tenant,input_tokens,output_tokens\n1e11,a,1,1\n").find("t.csv:2: a time of ") == 0);
+    for (const char* stamp : {"2023-13-16 18:17:03", "2023-00-16 18:17:03", "2023-11-32 18:17:03", "2023-11-16 24:17:03",
+                              "2023-11-16 18:60:03", "2023-11-16 18:17:61"}) {
+        const std::string line = std::string(stamp) + ",5,10\n";
+        CHECK(error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n" + line).find("t.csv:2: no such time: ") == 0);
+    }
+    CHECK(error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,5,10,3\n").find("t.csv:2: a field too many") == 0);
+    CHECK(error_of("{\"timestamp\": 0, \"input_length\": 1.5, \"output_length\": 1}\n").find("t.csv:1: a count of tokens") == 0);
+    CHECK(error_of("{\"timestamp\": 0, \"input_length\": 1e9, \"output_length\": 1}\n").find("t.csv:1: \"input_length\" is over") == 0);
+    CHECK(error_of("{\"timestamp\": 1e300, \"input_length\": 1, \"output_length\": 1}\n").find("t.csv:1: \"timestamp\" is over") == 0);
     CHECK(error_of("{\"timestamp\": 0, \"input_length\": 1}\n").find("t.csv:1: ") == 0);
     CHECK(error_of("{\"timestamp\": 0\n").find("t.csv:1: a JSON object") == 0);
     CHECK(error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n").find("no arrival") != std::string::npos);
@@ -141,6 +152,38 @@ TEST_CASE("figures mean what they say", "[simulate]") {
     CHECK(causes == Approx((late.total.itl_ms.mean - 3) * 10).epsilon(0.01));
 }
 
+TEST_CASE("requests of a tenant that the configuration names are of its class", "[simulate]") {
+    Config config;
+    config.sla.ttft_ms = 100;   // the documents take longer: good only by the promise of their own class
+    SlaClass patient = config.sla;
+    patient.name = "patient";
+    patient.ttft_ms = 60'000;
+    config.sla.classes.push_back(patient);
+    TenantSection papers;
+    papers.name = "papers";
+    papers.key_env = "KEY";
+    papers.sla_class = "patient";
+    config.tenants.push_back(papers);
+    const std::string head = "arrival_s,tenant,input_tokens,output_tokens\n";
+    const Trace trace = parse_trace(head + "0,chat,100,10\n1,papers,20000,5\n2,papers,20000,5\n", "t");
+    const SimulateResult r = simulate(config, trace, {})[0];
+    REQUIRE(r.classes.size() == 2);
+    CHECK(r.classes[0].requests == 1);
+    CHECK(r.classes[1].requests == 2);
+    CHECK(r.classes[1].ttft_ms.p50 > 100);
+    CHECK(r.classes[1].goodput_share == 1);
+    CHECK(r.total.goodput_share == 1);
+}
+
+TEST_CASE("requests that are longer than the context are counted", "[simulate]") {
+    Config config;
+    config.model.max_context = 1000;
+    const Trace trace = parse_trace("arrival_s,tenant,input_tokens,output_tokens\n0,a,999,1\n1,a,1000,1\n2,a,900,101\n", "t");
+    CHECK(simulate(config, trace, {})[0].cut_requests == 2);
+    config.model.max_context = 0;
+    CHECK(simulate(config, trace, {})[0].cut_requests == 0);
+}
+
 TEST_CASE("rate, seconds and requests cut and scale the trace", "[simulate]") {
     const Trace trace = steady(100, 0.1, 50, 2);
     SimulateOptions options;
@@ -168,6 +211,14 @@ TEST_CASE("what cannot be simulated is said", "[simulate]") {
     options.rate = 0;
     CHECK_THROWS_AS(simulate(Config{}, trace, options), config_error);
     CHECK_THROWS_AS(simulate(Config{}, Trace{}, SimulateOptions{}), config_error);
+    options.rate = 1e-9;   // over nanoseconds in 64 bits
+    CHECK_THROWS_AS(simulate(Config{}, steady(2, 1e3, 5, 2), options), config_error);
+    Config config;
+    config.model.max_context = 1;
+    CHECK_THROWS_AS(simulate(config, trace, {}), config_error);
+    config = Config{};
+    config.device.memory_budget_mib = 12'000;   // less than the weights
+    CHECK_THROWS_AS(simulate(config, trace, {}), config_error);
 }
 
 }  // namespace takt

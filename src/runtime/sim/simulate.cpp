@@ -27,9 +27,9 @@ constexpr double kWeightBytes = 13.5e9, kTokenBytes = 131072, kDeviceBytes = 80.
 constexpr double kHostBytesPerNs = 50;   // of a copy to or from the host's memory
 
 StepTime step_time_of(const Config& config, const SimulateOptions& options) {
-    std::string text = options.profile;
-    if (text.empty() && config.sim.profile != "h100-7b") text = read_text_file(config.sim.profile);
-    Result<Profile> profile = text.empty() ? Profile::built_in("h100-7b") : Profile::parse(text);
+    const bool is_built_in = options.profile.empty() && config.sim.profile == "h100-7b";
+    Result<Profile> profile = is_built_in ? Profile::built_in("h100-7b")
+                                          : Profile::parse(options.profile.empty() ? read_text_file(config.sim.profile) : options.profile);
     if (!profile) throw config_error(profile.error());
     return StepTime(std::move(profile).value());
 }
@@ -67,6 +67,11 @@ KvConfig kv_of(const Config& config, int32_t max_context) {
     const double fraction = config.device.memory_fraction.value_or(0.9);
     const double bytes = config.device.memory_budget_mib > 0 ? static_cast<double>(config.device.memory_budget_mib) * 1048576.0
                                                              : kDeviceBytes * fraction;
+    if (bytes - kWeightBytes < kTokenBytes * config.kv.block_tokens) {
+        throw config_error("device memory of " + std::to_string(static_cast<int64_t>(bytes / 1048576)) + " MiB (device.memory_budget_mib "
+                           "or memory_fraction): the simulated model's weights alone take " +
+                           std::to_string(static_cast<int64_t>(kWeightBytes / 1048576)));
+    }
     KvConfig kv;
     kv.block_tokens = config.kv.block_tokens;
     kv.num_blocks = static_cast<int32_t>(std::max(2.0, (bytes - kWeightBytes) / kTokenBytes / kv.block_tokens)) + 1;
@@ -99,13 +104,37 @@ std::vector<std::string> configured_tenants(const SchedulerConfig& s) {
     return names;
 }
 
+/// A configured tenant's requests are of its class, as on the server; the others of [sla].
+void set_classes(const Config& config, const std::vector<std::string>& tenants, const std::vector<std::string>& classes,
+                 std::vector<SimRequest>& workload) {
+    std::vector<int32_t> class_of(tenants.size(), 0);
+    for (size_t i = 0; i < tenants.size(); ++i) {
+        const auto named = [&](const TenantSection& t) { return t.name == tenants[i] && !t.sla_class.empty(); };
+        const auto tenant = std::find_if(config.tenants.begin(), config.tenants.end(), named);
+        if (tenant == config.tenants.end()) continue;
+        class_of[i] = static_cast<int32_t>(std::find(classes.begin(), classes.end(), tenant->sla_class) - classes.begin());
+    }
+    for (SimRequest& r : workload) r.class_index = class_of[static_cast<size_t>(r.tenant_index)];
+}
+
+uint64_t count_cut(const Trace& trace, const std::vector<SimRequest>& workload) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < workload.size(); ++i) {
+        const TraceArrival& a = trace.arrivals[i % trace.arrivals.size()];
+        count += workload[i].prompt_tokens < a.input_tokens || workload[i].output_tokens < a.output_tokens ? 1 : 0;
+    }
+    return count;
+}
+
 }  // namespace
 
 std::vector<SimulateResult> simulate(const Config& config, const Trace& trace, const SimulateOptions& options) {
     if (trace.arrivals.empty()) throw config_error("the trace has no arrival");
     if (!(options.rate > 0)) throw config_error("the rate must be over 0");
     const StepTime time = step_time_of(config, options);
+    validate(config);
     const int32_t max_context = config.model.max_context > 0 ? config.model.max_context : kMaxContext;
+    if (max_context < 2) throw config_error("model.max_context: a prompt and its answer take 2 tokens at least");
     SimOptions base;
     base.scheduler = scheduler_basics(config, max_context);
     base.scheduler.row_ladder = h100_ladder(base.scheduler.max_running);
@@ -124,7 +153,8 @@ std::vector<SimulateResult> simulate(const Config& config, const Trace& trace, c
     FigureNames names;
     names.classes = names_of(base.scheduler);
     names.tenants = configured_tenants(base.scheduler);
-    const std::vector<SimRequest> workload = make_workload(trace, options, base.seed, max_context, names.tenants);
+    std::vector<SimRequest> workload = make_workload(trace, options, base.seed, max_context, names.tenants);
+    set_classes(config, names.tenants, names.classes, workload);
     for (size_t t = base.scheduler.tenants.size(); t < names.tenants.size(); ++t) {
         base.scheduler.tenants.push_back({names.tenants[t], 1.0, 0, 0});
     }
@@ -139,6 +169,7 @@ std::vector<SimulateResult> simulate(const Config& config, const Trace& trace, c
         SimulateResult result = make_figures(o, workload, report, names);
         result.policy = policy.empty() ? (o.scheduler.fixed_chunk ? "chunk:" + std::to_string(o.scheduler.fixed_chunk_tokens) : "ms")
                                        : policy;
+        result.cut_requests = count_cut(trace, workload);
         log.write(result);
         results.push_back(std::move(result));
     }

@@ -15,6 +15,7 @@ namespace takt {
 namespace {
 
 constexpr int64_t kMostTokens = 100'000'000;
+constexpr double kMostSeconds = 1e10;   // of an arrival: three hundred years
 
 class Reader {
 public:
@@ -49,6 +50,14 @@ public:
         }
         return value;
     }
+    double seconds(std::string_view text) const {
+        const double value = number(text);
+        if (value > kMostSeconds) fail("a time of 1e10 seconds at most expected, \"" + std::string(text) + "\" found");
+        return value;
+    }
+    void end_of_line(std::string_view rest) const {
+        if (rest.data() != nullptr) fail("a field too many: \"" + std::string(rest.substr(0, 60)) + "\"");
+    }
     int64_t tokens(std::string_view text) const {
         const double value = number(text);
         if (value > static_cast<double>(kMostTokens) || value != std::floor(value)) {
@@ -77,9 +86,15 @@ double stamp_seconds(const Reader& reader, std::string_view text) {
     if (text.size() < 19 || text[4] != '-' || text[7] != '-' || text[10] != ' ' || text[13] != ':' || text[16] != ':') {
         reader.fail("a time as 2023-11-16 18:17:03.98 expected, \"" + std::string(text) + "\" found");
     }
-    const auto part = [&](size_t from, size_t count) { return static_cast<int64_t>(reader.number(text.substr(from, count))); };
-    const int64_t day = days(part(0, 4), part(5, 2), part(8, 2));
-    return static_cast<double>(day * 86400 + part(11, 2) * 3600 + part(14, 2) * 60) + reader.number(text.substr(17));
+    const auto part = [&](size_t from, size_t count, double low, double high) {
+        const double value = reader.number(text.substr(from, count));
+        if (value < low || value > high || value != std::floor(value)) reader.fail("no such time: \"" + std::string(text) + "\"");
+        return static_cast<int64_t>(value);
+    };
+    const int64_t day = days(part(0, 4, 1, 9999), part(5, 2, 1, 12), part(8, 2, 1, 31));
+    const double seconds = reader.number(text.substr(17));
+    if (seconds >= 61) reader.fail("no such time: \"" + std::string(text) + "\"");   // a leap second is one
+    return static_cast<double>(day * 86400 + part(11, 2, 0, 23) * 3600 + part(14, 2, 0, 59) * 60) + seconds;
 }
 
 void read_azure(Reader& reader, Trace& trace) {
@@ -90,6 +105,7 @@ void read_azure(Reader& reader, Trace& trace) {
         a.at_s = stamp_seconds(reader, reader.field(line));
         a.input_tokens = reader.tokens(reader.field(line));
         a.output_tokens = reader.tokens(reader.field(line));
+        reader.end_of_line(line);
         trace.arrivals.push_back(std::move(a));
     }
 }
@@ -99,22 +115,30 @@ void read_csv(Reader& reader, Trace& trace) {
     std::string_view line;
     while (reader.next(line)) {
         TraceArrival a;
-        a.at_s = reader.number(reader.field(line));
+        a.at_s = reader.seconds(reader.field(line));
         a.tenant = std::string(reader.field(line));
         a.input_tokens = reader.tokens(reader.field(line));
         a.output_tokens = reader.tokens(reader.field(line));
+        reader.end_of_line(line);
         trace.arrivals.push_back(std::move(a));
     }
 }
 
-double json_number(const Reader& reader, const boost::json::object& object, const char* key) {
+double json_number(const Reader& reader, const boost::json::object& object, const char* key, double most) {
     const boost::json::value* value = object.if_contains(key);
     boost::system::error_code ec;
     const double number = value == nullptr ? -1 : value->to_number<double>(ec);
     if (value == nullptr || ec || !std::isfinite(number) || number < 0) {
         reader.fail(std::string("a number of 0 or more expected at \"") + key + "\"");
     }
+    if (number > most) reader.fail(std::string("\"") + key + "\" is over " + std::to_string(static_cast<int64_t>(most)));
     return number;
+}
+
+int64_t json_tokens(const Reader& reader, const boost::json::object& object, const char* key) {
+    const double number = json_number(reader, object, key, static_cast<double>(kMostTokens));
+    if (number != std::floor(number)) reader.fail(std::string("a count of tokens expected at \"") + key + "\"");
+    return static_cast<int64_t>(number);
 }
 
 void read_mooncake(Reader& reader, std::string_view line, Trace& trace) {
@@ -126,9 +150,9 @@ void read_mooncake(Reader& reader, std::string_view line, Trace& trace) {
         if (ec || !parsed.is_object()) reader.fail("a JSON object expected");
         const boost::json::object& object = parsed.get_object();
         TraceArrival a;
-        a.at_s = json_number(reader, object, "timestamp") * 1e-3;
-        a.input_tokens = static_cast<int64_t>(std::min(json_number(reader, object, "input_length"), 1e8));
-        a.output_tokens = static_cast<int64_t>(std::min(json_number(reader, object, "output_length"), 1e8));
+        a.at_s = json_number(reader, object, "timestamp", kMostSeconds * 1e3) * 1e-3;
+        a.input_tokens = json_tokens(reader, object, "input_length");
+        a.output_tokens = json_tokens(reader, object, "output_length");
         if (const boost::json::value* ids = object.if_contains("hash_ids")) {
             if (!ids->is_array()) reader.fail("an array expected at \"hash_ids\"");
             for (const boost::json::value& id : ids->get_array()) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <takt/error.h>
+
 #include "runtime/sim/random.h"
 
 namespace takt::sim {
@@ -10,6 +12,7 @@ namespace {
 
 // What a client asks for as a bound when it does not know how long the answer will be.
 constexpr int64_t kUsualMaxTokens = 1024;
+constexpr double kMostSeconds = 1e10;   // of virtual time, which is counted in nanoseconds
 
 /// Stamps of one batch lie between it and the next, in order, one in each equal part.
 void spread_batches(std::vector<double>& at_s, uint64_t seed) {
@@ -52,6 +55,7 @@ std::vector<SimRequest> make_workload(const Trace& trace, const SimulateOptions&
         if (options.seconds > 0 && at > options.seconds) break;
         const TraceArrival& a = trace.arrivals[place];
         SimRequest r;
+        if (at / options.rate > kMostSeconds) throw config_error("at this rate the trace lasts over 1e10 seconds");
         r.arrival_ns = static_cast<uint64_t>(at / options.rate * 1e9);
         r.tenant_index = tenant_index(a.tenant, tenants);
         const int64_t room = int64_t{max_context} - 1;
