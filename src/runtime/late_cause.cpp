@@ -25,7 +25,9 @@ LateCause late_cause(const LateFacts& f) {
     if (f.padded_rows > f.rows && static_cast<double>(f.padded_rows - f.rows) >= kPaddingShare * f.padded_rows) {
         return LateCause::padding;
     }
-    return f.gap_ns > f.device_ns + f.promised_ns / 2 ? LateCause::host : LateCause::device;
+    // What lies around the step is to blame only where it is more than the device's own part over the promise.
+    const uint64_t over_ns = f.device_ns - std::min(f.device_ns, f.promised_ns);
+    return f.gap_ns > f.device_ns + std::max(f.promised_ns / 2, over_ns) ? LateCause::host : LateCause::device;
 }
 
 }  // namespace takt

@@ -25,6 +25,8 @@ TEST_CASE("a late gap has one cause", "[late_cause]") {
         f.prefill_rows = prefill;
         return f;
     };
+    LateFacts hopeless = facts(5.80, 5.78, 5.74, 1, 1, 0), slow_host = facts(15.0, 5.78, 5.74, 1, 1, 0);
+    hopeless.promised_ns = slow_host.promised_ns = 1000;
     LateFacts paused = facts(90, 45, 45, 512, 512, 500), preempted = paused;
     paused.was_paused = paused.was_preempted = preempted.was_preempted = true;
     const std::vector<Row> table = {
@@ -33,6 +35,8 @@ TEST_CASE("a late gap has one cause", "[late_cause]") {
         {"an outlier of the device", facts(52, 51, 42, 512, 512, 500), LateCause::device},
         {"padding alone", facts(41.5, 41, 41, 40, 64, 0), LateCause::padding},
         {"a device too slow for the promise", facts(41.5, 41, 41, 64, 64, 0), LateCause::device},
+        {"a promise that no step keeps, however quick the host", hopeless, LateCause::device},
+        {"a host that takes longer than the step", slow_host, LateCause::host},
         {"a reader that did not read", paused, LateCause::reader},
         {"blocks taken away", preempted, LateCause::preemption},
     };
