@@ -3,6 +3,8 @@
 
 #include <takt/error.h>
 
+#include <algorithm>
+
 #include "server/json_text.h"
 #include "server/protocol.h"
 
@@ -86,6 +88,10 @@ Access::Access(const Config& config, const Environment& environment)
                                    " characters, allowed 64 hexadecimal digits");
             }
             key.digest = *digest;
+        }
+        const auto same = std::find_if(keys_.begin(), keys_.end(), [&](const Key& other) { return same_digest(other.digest, key.digest); });
+        if (same != keys_.end()) {
+            throw config_error("tenant " + tenant.name + ": its key is that of tenant " + same->identity.tenant);
         }
         keys_.push_back(std::move(key));
     }

@@ -135,6 +135,20 @@ TEST_CASE("keys: by digest, by variable, in a header or a subprotocol; everythin
     CHECK(access.identify(metrics));
 }
 
+TEST_CASE("two tenants with one key are a configuration error, however the key is told") {
+    const std::string digest = hex(sha256("secret"));
+    Config config;
+    config.tenants = {tenant("a", digest), tenant("b", digest)};
+    CHECK_THROWS_WITH(Access(config, kNoEnvironment), Catch::Contains("tenant b: its key is that of tenant a"));
+    config.tenants[1].key_sha256.clear();
+    config.tenants[1].key_env = "KEY";
+    const auto environment = [](const std::string&) { return std::optional<std::string>("secret"); };
+    CHECK_THROWS_WITH(Access(config, environment), Catch::Contains("tenant b"));
+    config.tenants[1].key_env.clear();
+    config.tenants[1].key_sha256 = hex(sha256("other"));
+    CHECK_NOTHROW(Access(config, kNoEnvironment));
+}
+
 TEST_CASE("a tenant without a usable key is a configuration error") {
     Config config;
     config.tenants.push_back(tenant("a", "abc"));
