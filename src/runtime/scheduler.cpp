@@ -91,6 +91,8 @@ Admission Scheduler::Impl::submit(const SchedulerRequest& request, uint64_t now_
         if (static_cast<double>(now_ns) + wait > static_cast<double>(r.key_ns)) {
             if (sla.on_miss == SchedulerClass::OnMiss::refuse) {
                 out.verdict = Admission::Verdict::deadline_unreachable;
+                // Whose own prompt takes longer alone is never let in: no time is told.
+                if (kSureShare * r.work_ns > static_cast<double>(ttft_ns(r))) return out;
                 out.retry_after_ns = static_cast<uint64_t>(retry_ns(static_cast<double>(now_ns) + wait - static_cast<double>(r.key_ns)));
                 return out;
             }

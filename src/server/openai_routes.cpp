@@ -85,10 +85,10 @@ HttpReply failure_reply(const Failure& failure) {
         const auto milliseconds = static_cast<std::int64_t>(std::ceil(failure.retry_after_ms));
         reply.headers.emplace_back("Retry-After", std::to_string((milliseconds + 999) / 1000));
         reply.headers.emplace_back("retry-after-ms", std::to_string(milliseconds));
-    } else if (status == 429) {
+    } else if (status == 429 && failure.code != errc::deadline_unreachable) {
         reply.headers.emplace_back("Retry-After", "1");
     }
-    // A deadline that cannot be met now is a deadline the client gave up on by its own word.
+    // A deadline that the request's own prompt cannot meet is none to try again.
     const bool again = failure.code != errc::deadline_unreachable || failure.retry_after_ms > 0;
     reply.headers.emplace_back("x-should-retry", again ? "true" : "false");
     return reply;

@@ -284,7 +284,9 @@ TEST_CASE("on_miss: refuse names a time after which it would do, demote serves l
     demote.on_miss = SchedulerClass::OnMiss::demote;
     SchedulerRig rig(with_classes({refuse, demote}));
     CHECK(rig.submit(1, 2000, 10, 1).verdict == Admission::Verdict::accepted);
-    CHECK(rig.submit(2, 40'000, 10, 1).verdict == Admission::Verdict::deadline_unreachable);   // not even alone
+    const Admission never = rig.submit(2, 40'000, 10, 1);   // not even alone: no time is told
+    CHECK(never.verdict == Admission::Verdict::deadline_unreachable);
+    CHECK(never.retry_after_ns == 0);
     for (RequestId id = 3; id < 23; ++id) {
         SchedulerRequest r;
         r.id = id;
