@@ -63,8 +63,10 @@ __device__ __forceinline__ void split_fill(const CUtensorMap& x, const SplitWork
         load_weights(ring.memory + stage * Shape::kStageBytes + Shape::kRowsBytes, &ring.full[stage], k);
     };
     const int early = min(ring.num_stages, w.k_end - w.k_begin);
+#pragma unroll 1
     for (int i = 0; i < early; ++i) begin_stage(i, w.k_begin + i);
     wait_for_predecessors();
+#pragma unroll 1
     for (int k = w.k_begin; k < w.k_end; ++k, ring.next()) {
         if (k - w.k_begin >= early) {
             barrier_wait(&ring.empty[ring.stage], ring.phase ^ 1u);
@@ -89,6 +91,7 @@ __device__ __forceinline__ void split_multiply(float (&acc)[kColumns / 8][4], co
     using Shape = SplitShape<kGroups, kColumns>;
     const int lane = static_cast<int>(threadIdx.x) % 32, group = warp_uniform(static_cast<int>(threadIdx.x) / 128);
     int last = 0;
+#pragma unroll 1
     for (int k = w.k_begin; k < w.k_end; ++k) {
         barrier_wait(&ring.full[ring.stage], ring.phase);
         const uint8_t* stage = ring.memory + ring.stage * Shape::kStageBytes;
@@ -176,6 +179,7 @@ __device__ __forceinline__ void split_finish(const GemmSplitArguments& a, const 
         const int i = thread + t * Shape::kConsumers;
         if (i < all) add(i, kept[t]);
     }
+#pragma unroll 1
     for (int i = thread + kKept * Shape::kConsumers; i < all; i += Shape::kConsumers) add(i, base_of(i));
 }
 

@@ -91,11 +91,13 @@ __device__ __forceinline__ void stream_produce(const CUtensorMap& weights, const
     };
     int early = 0;
     for (StreamWork<kOutput> w(a); early < ring.num_stages && w.next(a);) {
+#pragma unroll 1
         for (int k = w.begin; k < w.end && early < ring.num_stages; ++k, ++early) load_weights(early, w.tile, k);
     }
     wait_for_predecessors();
     int index = 0;
     for (StreamWork<kOutput> w(a); w.next(a);) {
+#pragma unroll 1
         for (int k = w.begin; k < w.end; ++k, ++index, ring.next()) {
             if (index >= early) {
                 barrier_wait(&ring.empty[ring.stage], ring.phase ^ 1u);
@@ -111,6 +113,7 @@ template <int kTokens, int kTiles>
 __device__ __forceinline__ void stream_multiply(float (&acc)[kTiles][kTokens / 8][4], StreamRing& ring, int first, int k_blocks) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     int last = 0;
+#pragma unroll 1
     for (int k = 0; k < k_blocks; ++k) {
         barrier_wait(&ring.full[ring.stage], ring.phase);
         const uint64_t weights = operand_descriptor(shared_address(ring.weights(ring.stage) + first * kStreamTileBytes), 16, 1024),
@@ -166,6 +169,7 @@ __device__ __forceinline__ void stream_write_gated(const GemmStreamArguments& a,
         }
         named_barrier(1 + group, 128);
         constexpr int kVectors = kTiles * 4;
+#pragma unroll 1
         for (int i = thread; i < kStreamAtOnce * kVectors; i += 128) {
             const int token = i / kVectors, first = i % kVectors * 8, at = row0 / 2 + first;
             if (t0 + token >= true_rows || at >= row_end / 2) continue;

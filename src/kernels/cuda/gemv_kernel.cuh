@@ -99,6 +99,7 @@ __device__ __forceinline__ void gemv_produce(const CUtensorMap& map, const GemvA
             if (piece == s.piece_begin) turns[turn % kGemvTurns] = group;
             barrier_expect(&full[stage], static_cast<uint32_t>(n * kGemvPieceBytes));
             uint8_t* to = ring + stage * kGemvStageBytes;
+#pragma unroll 1
             for (int i = 0; i < n; ++i)
                 tensor_load_3d(to + i * kGemvPieceBytes, &map, &full[stage], 0, group * 16, (piece + i) * 2, kEvictFirst);
         }

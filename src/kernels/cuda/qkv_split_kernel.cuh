@@ -69,6 +69,7 @@ template <int kGroups, int kColumns>
 __device__ __forceinline__ void qkv_turns(const GemmSplitArguments& a, const QkvEnd& e, const SplitWork& w, float* turns) {
     const QkvShare share(w);
     const int all = share.count * QkvItem<kColumns>::kFours;
+#pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < all; i += SplitShape<kGroups, kColumns>::kConsumers) {
         const QkvItem<kColumns> item(e, w, share.first, i);
         if (!item.turns(e)) continue;
@@ -128,6 +129,7 @@ __device__ __forceinline__ void qkv_finish(const GemmSplitArguments& a, const Qk
     cluster_acquire();
     const QkvShare share(w);
     const int all = share.count * QkvItem<kColumns>::kFours;
+#pragma unroll 1
     for (int i = thread; i < all; i += Shape::kConsumers) {
         const QkvItem<kColumns> item(e, w, share.first, i);
         if (!item.is_real(e)) continue;
@@ -163,6 +165,7 @@ __device__ __forceinline__ void qkv_prepare(const GemmSplitArguments& a, const Q
         const int column = place.head * e.head_dim + second * (e.head_dim / 2) + place.pair + within % kUnitPairs;
         bias[c] = e.bias != nullptr && column < a.out ? __ldg(e.bias + column) : 0.0f;
     }
+#pragma unroll 1
     for (int r = static_cast<int>(threadIdx.x); r < w.count; r += kConsumers) slots[r] = e.rows[a.first_row + w.row0 + r].kv_slot;
 }
 
