@@ -39,9 +39,13 @@ def read_json(path, absent):
         return json.load(file)
 
 
-def make_file(path, *commands):
-    """Runs the commands unless the file is there; it appears only when it is whole."""
+def make_file(options, path, *commands):
+    """Runs the commands unless the file is there; it appears only when it is whole. Ends the program when its time is over."""
     if not os.path.exists(path):
+        if options.end is not None and time.monotonic() > options.end:
+            print(f"still to be made: {path}; call again", file=sys.stderr)
+            sys.exit(run_rival.UNFINISHED)
+        print(f"making {path}", file=sys.stderr)
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
@@ -52,20 +56,22 @@ def make_file(path, *commands):
 
 
 def format_files(options):
-    """The files of the table of formats, by name."""
+    """The files that the wanted tables measure, by name."""
     os.makedirs(options.work, exist_ok=True)
     files = [SMOLLM2]
+    if options.only not in (None, "formats", "int8"):
+        return files
     for name in ("Q8_0", "Q4_0", "Q4_K_M"):
         path = os.path.join(options.work, f"SmolLM2-135M.{name}.gguf")
         quantize = os.path.join(options.llama, "llama-quantize")
-        files.append(make_file(path, [quantize, "--allow-requantize", SMOLLM2, path + ".new", name, "2"]))
+        files.append(make_file(options, path, [quantize, "--allow-requantize", SMOLLM2, path + ".new", name, "2"]))
     plain = os.path.join(options.work, "wide.bf16.gguf")
     for name in ("q4_k", "q6_k"):
         path = os.path.join(options.work, f"wide.{name.upper()}.gguf")
         if not os.path.exists(path):
-            make_file(plain, [sys.executable, os.path.join(ROOT, "scripts/make_random_model.py"), "wide", plain + ".new",
-                              "--context", "4096"])
-        files.append(make_file(path, [os.path.join(options.build, "takt"), "quantize", plain, path + ".new", "--format", name]))
+            make_file(options, plain, [sys.executable, os.path.join(ROOT, "scripts/make_random_model.py"), "wide", plain + ".new",
+                                       "--context", "4096"])
+        files.append(make_file(options, path, [os.path.join(options.build, "takt"), "quantize", plain, path + ".new", "--format", name]))
     return [path for path in files if path]
 
 
@@ -262,7 +268,10 @@ def main():
     parser.add_argument("--among", nargs="+", default=[""], help="measure only files and cases whose names hold one of these words; the "
                         "tables hold what was measured before as well")
     options = parser.parse_args()
+    options.end = time.monotonic() + options.seconds if options.seconds else None
     options.files = format_files(options)
+    if options.end is not None:
+        options.seconds = max(options.end - time.monotonic(), 1)   # making files took its part
     parts = sections(options)
     os.makedirs(RESULTS, exist_ok=True)
     wanted = {name: jobs for name, jobs in parts.items() if options.only in (None, name)}
