@@ -1,5 +1,6 @@
-// What a slice of a long prompt costs beside a decoding stream: time of a step by the slice's rows and its depth in the document, and what
-// that does to the whole prompt. It tells apart what a promise costs by itself (a slice's share of fixed work) and what a scheduler loses.
+// What a slice of a long prompt costs beside decoding streams: time of a step by the slice's rows and its depth in the document, and what
+// that does to the whole prompt, while each stream grows by a token a step. It tells apart what a promise costs by itself (a slice's share
+// of fixed work, the streams' own K and V) and what a scheduler loses.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json/array.hpp>
@@ -20,11 +21,12 @@ struct Options {
     std::string output, kv_type;
     int threads = 2;
     int repeat = 5;
-    int stream_context = 300;
+    int streams = 1;
+    int stream_context = 300, grown_context = 3300;
     std::vector<int> rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 511};
     std::vector<int> depths = {0, 1000, 2000, 3000, 4000, 5000, 6000};
     int prompt = 6000;
-    std::vector<double> multiples = {4, 6, 8};
+    std::vector<double> multiples = {4, 6, 8}, promises;
     std::vector<double> uses = {0.7, 0.8, 0.9, 1.0};
     bool first_steps = false;
 };
@@ -85,16 +87,22 @@ public:
         };
         return (1 - deep) * between(d) + deep * between(d + 1);
     }
-    /// A prompt in steps of at most so many milliseconds, each as full as it can be.
-    [[nodiscard]] double prompt_ms(int tokens, double step_ms) const {
-        double total = 0;
-        for (int done = 0; done < tokens;) {
+    struct Prompt {
+        double ms = 0;
+        int tokens = 0;   ///< that went; fewer than all: a step with one row took longer than it may, and later ones would take longer yet
+    };
+    /// A prompt in steps of at most so many milliseconds, each as full as it can be; each step adds `growth_ms` to those behind it.
+    [[nodiscard]] Prompt prompt(int tokens, double step_ms, double growth_ms) const {
+        Prompt out;
+        double grown_ms = 0;
+        while (out.tokens < tokens && ms(1, out.tokens) + grown_ms <= step_ms) {
             int rows = 1;
-            while (rows < std::min(rows_.back(), tokens - done) && ms(rows + 1, done) <= step_ms) ++rows;
-            total += ms(rows, done);
-            done += rows;
+            while (rows < std::min(rows_.back(), tokens - out.tokens) && ms(rows + 1, out.tokens) + grown_ms <= step_ms) ++rows;
+            out.ms += ms(rows, out.tokens) + grown_ms;
+            out.tokens += rows;
+            grown_ms += growth_ms;
         }
-        return total;
+        return out;
     }
 
 private:
@@ -109,14 +117,25 @@ private:
 };
 
 /// What the steps' times alone make of the prompt: no margin, no prediction, no wire.
-boost::json::array bounds(const Options& options, const StepTable& table, double plain_ms) {
+boost::json::array bounds(const Options& options, const StepTable& table, double plain_ms, double growth_ms) {
     boost::json::array out;
-    const double unsplit_ms = table.prompt_ms(options.prompt, 1e12);
-    for (const double multiple : options.multiples) {
+    const double unsplit_ms = table.prompt(options.prompt, 1e12, growth_ms).ms;
+    std::vector<double> promises = options.promises;
+    if (promises.empty()) {
+        for (const double multiple : options.multiples) promises.push_back(multiple * plain_ms);
+    }
+    for (const double promise_ms : promises) {
         for (const double use : options.uses) {
-            const double split_ms = table.prompt_ms(options.prompt, multiple * plain_ms * use);
-            out.push_back(boost::json::object{{"promise_in_plain_steps", multiple}, {"promise_used", use}, {"unsplit_ms", unsplit_ms},
-                                              {"ttft_over_unsplit", split_ms / unsplit_ms}});
+            const StepTable::Prompt split = table.prompt(options.prompt, promise_ms * use, growth_ms);
+            boost::json::object bound{{"promise_ms", promise_ms}, {"promise_used", use}, {"unsplit_ms", unsplit_ms}};
+            const bool ends = split.tokens == options.prompt;
+            bound["ends"] = ends;
+            if (ends) {
+                bound["ttft_over_unsplit"] = split.ms / unsplit_ms;
+            } else {
+                bound["stops_at"] = split.tokens;
+            }
+            out.push_back(std::move(bound));
         }
     }
     return out;
@@ -136,28 +155,37 @@ boost::json::object run(const Options& options, int argc, char** argv) {
         result["first_steps"] = first_steps(timer);
         return result;
     }
-    for (const int rows : options.rows) step_ms(timer, 1, options.stream_context, rows, 0);   // their memory
-    for (int depth = 0; depth < options.depths.back(); depth += 500) step_ms(timer, 1, options.stream_context, 500, depth);   // K and V
+    const auto timed = [&](int context, int rows, int depth) { return step_ms(timer, options.streams, context, rows, depth); };
+    for (const int rows : options.rows) timed(options.stream_context, rows, 0);   // their memory
+    for (int depth = 0; depth < options.depths.back(); depth += 500) timed(options.stream_context, 500, depth);   // K and V
+    for (int i = 0; i < 5; ++i) timed(options.grown_context, 0, 0);
     boost::json::array table;
     // Cells are met in turn, so that a slow spell of shared cores strikes all alike.
     std::vector<Cell> cells;
-    std::vector<double> plain;
+    std::vector<double> plain, grown;
     for (const int depth : options.depths) {
         for (const int rows : options.rows) cells.push_back({rows, depth, {}});
     }
     for (int repeat = 0; repeat < options.repeat; ++repeat) {
-        for (int i = 0; i < 5; ++i) plain.push_back(step_ms(timer, 1, options.stream_context, 0, 0));
-        for (Cell& cell : cells) cell.ms.push_back(step_ms(timer, 1, options.stream_context, cell.rows, cell.depth));
+        for (int i = 0; i < 5; ++i) plain.push_back(timed(options.stream_context, 0, 0));
+        for (int i = 0; i < 5; ++i) grown.push_back(timed(options.grown_context, 0, 0));
+        for (Cell& cell : cells) cell.ms.push_back(timed(options.stream_context, cell.rows, cell.depth));
     }
     for (const Cell& cell : cells) {
         const double ms = bench::median(cell.ms);
         table.push_back(boost::json::object{{"depth", cell.depth}, {"rows", cell.rows}, {"ms", ms}, {"ms_a_row", ms / cell.rows}});
     }
-    result["plain_step_ms"] = bench::median(plain);
+    const double plain_ms = bench::median(plain), grown_ms = bench::median(grown);
+    const double growth_ms = std::max(0.0, (grown_ms - plain_ms) / (options.grown_context - options.stream_context));
+    result["streams"] = options.streams;
+    result["plain_step_ms"] = plain_ms;
     result["stream_context"] = options.stream_context;
+    result["grown_step_ms"] = grown_ms;
+    result["grown_context"] = options.grown_context;
+    result["us_a_position"] = 1000 * growth_ms / options.streams;
     result["steps"] = std::move(table);
     result["prompt_tokens"] = options.prompt;
-    result["bounds"] = bounds(options, StepTable(options, cells), bench::median(plain));
+    result["bounds"] = bounds(options, StepTable(options, cells), plain_ms, growth_ms);
     return result;
 }
 
@@ -165,14 +193,17 @@ boost::json::object run(const Options& options, int argc, char** argv) {
 
 int main(int argc, char** argv) {
     Options options;
-    CLI::App app("the cost of a prompt's slice beside a stream, by rows and depth");
+    CLI::App app("the cost of a prompt's slice beside streams, by rows and depth");
     app.add_option("--model", options.model, "model file or folder");
     app.add_option("--threads", options.threads, "device threads");
+    app.add_option("--streams", options.streams, "decode rows of each step");
     app.add_option("--repeat", options.repeat, "steps a cell");
     app.add_option("--kv", options.kv_type, "type of K and V");
     app.add_option("--rows", options.rows, "rows of a slice");
     app.add_option("--depths", options.depths, "tokens before it");
     app.add_option("--prompt", options.prompt, "tokens of the prompt that the bounds are of");
+    app.add_option("--promises", options.promises, "milliseconds that the bounds are of; 4, 6 and 8 plain steps if not given");
+    app.add_option("--uses", options.uses, "parts of the promise that the bounds are of");
     app.add_flag("--first-steps", options.first_steps, "the first steps of a process instead");
     app.add_option("--output", options.output, "result file; standard output if not given");
     CLI11_PARSE(app, argc, argv);
