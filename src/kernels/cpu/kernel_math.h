@@ -86,31 +86,38 @@ TAKT_LANES Lanes load_columns(const float* x, int64_t left) {
     return left >= 16 ? load(x) : left > 0 ? load_first(x, static_cast<int>(left)) : zero();
 }
 
-/// What multiplies `count` columns to make integers of at most `limit`, and the scale of these: 0 where all are zeros, NaN where one
+/// What multiplies `count` columns to make integers within `limits`, and the scale of these: 0 where all are zeros, NaN where one
 /// is not finite, so that the row's logits will not be, which is detected when it is sampled.
-TAKT_LANES float span_scale(const float* x, int64_t count, int limit, float& inverse) {
+TAKT_LANES float span_scale(const float* x, int64_t count, const IntegerLimits& limits, float& inverse) {
     Lanes most = zero();
     uint32_t broken = 0;
-    for (int64_t c = 0; c < count; c += 16) {
-        const Lanes v = load_columns(x + c, count - c);
-        broken |= mask_not_finite(v);
-        most = max(most, absolute(v));
+    float mean = 0.0f;   // the greatest of a block
+    for (int64_t c = 0; c < count; c += kBlockColumns) {
+        const Lanes first = load_columns(x + c, count - c), second = load_columns(x + c + 16, count - c - 16);
+        broken |= mask_not_finite(first) | mask_not_finite(second);
+        most = max(most, max(absolute(first), absolute(second)));
+        if (limits.mean == 0) continue;
+        const Lanes part = broadcast(1.0f / kBlockColumns);
+        const float block = reduce_add(absolute(first) * part + absolute(second) * part);
+        mean = block > mean ? block : mean;
     }
     const float largest = reduce_max(most);
     const bool usable = broken == 0 && largest > 0.0f;
-    inverse = usable ? static_cast<float>(limit) / largest : 0.0f;
+    const bool by_mean = limits.mean > 0 && mean / static_cast<float>(limits.mean) > largest / static_cast<float>(limits.each);
+    const float top = by_mean ? mean : largest, limit = static_cast<float>(by_mean ? limits.mean : limits.each);
+    inverse = usable ? limit / top : 0.0f;
     if (broken != 0) return std::numeric_limits<float>::quiet_NaN();
-    return largest / static_cast<float>(limit);
+    return top / limit;
 }
 
-void quantise(const float* x, int64_t cols, int limit, int span, QuantBlock* out) {
-    const Lanes bound = broadcast(static_cast<float>(limit));
-    const Lanes low = broadcast(-static_cast<float>(limit));
+void quantise(const float* x, int64_t cols, const IntegerLimits& limits, int span, QuantBlock* out) {
+    const Lanes bound = broadcast(static_cast<float>(limits.each));
+    const Lanes low = broadcast(-static_cast<float>(limits.each));
     float inverse = 0.0f, scale = 0.0f;
     for (int64_t b = 0; b < num_blocks(cols); ++b) {
         const float* p = x + b * kBlockColumns;
         const int64_t left = cols - b * kBlockColumns;
-        if (b % span == 0) scale = span_scale(p, left < span * kBlockColumns ? left : span * kBlockColumns, limit, inverse);
+        if (b % span == 0) scale = span_scale(p, left < span * kBlockColumns ? left : span * kBlockColumns, limits, inverse);
         const Lanes first = inverse != 0.0f ? load_columns(p, left) : zero();
         const Lanes second = inverse != 0.0f ? load_columns(p + 16, left - 16) : zero();
         // Conversion rounds to the nearest.
@@ -190,7 +197,7 @@ void store_kv(const float* x, int n, DType type, void* out) {
 
 float quantise_kv(const float* x, int n, int8_t* out) {
     float inverse = 0.0f;
-    const float scale = span_scale(x, n, 127, inverse);
+    const float scale = span_scale(x, n, IntegerLimits{127, 0}, inverse);
     const Lanes bound = broadcast(127.0f), low = broadcast(-127.0f);
     for (int i = 0; i < n; i += 16) {
         const Lanes v = inverse != 0.0f ? load(x + i) : zero();

@@ -11,15 +11,17 @@ namespace {
 template <DType kType, bool kHigh>
 inline constexpr bool kLateScale = kHigh && kFormat<kType>.header_bytes > 0 && !kFormat<kType>.has_min;
 
+/// Of these the integer scales of a block's halves multiply its exact sums, which kScaledLimits keep within an int32: one conversion and
+/// one addition for two of each.
+template <DType kType, bool kHigh>
+inline constexpr bool kScalesSums = kLateScale<kType, kHigh>;
+
 /// Scale and (added) minimum of one strip for half `h` of a block.
 template <DType kType, bool kHigh>
 TAKT_LANES void block_scales(const uint8_t* header, const uint8_t* block, int strip, int h, Lanes& scale, Lanes& minimum) {
     const uint8_t* halves = kFormat<kType>.header_bytes > 0 ? header : block;
     minimum = zero();
-    if constexpr (kLateScale<kType, kHigh>) {
-        scale = load_i8(block + h * 32 + strip * 16);
-        return;
-    }
+    static_assert(!kScalesSums<kType, kHigh>);
     scale = load_f16(halves + strip * 32);
     if constexpr (kFormat<kType>.has_min) minimum = load_f16(halves + 64 + strip * 32);
     if constexpr (kType == DType::q4_k || kType == DType::q5_k) {
@@ -71,13 +73,11 @@ TAKT_LANES void add_sums(const BlockSums<kRows>& sums, Lanes scale, Lanes minimu
     });
 }
 
-/// Adds half `h` (or the whole) of a block for one strip. `pairs`: the block's pair sums.
+/// The exact sums of half `h` (or the whole) of a block of one strip. `pairs`: the block's pair sums.
 template <DType kType, int kRows, int h, Dots kDots>
-TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
-                         Lanes* part) {
+TAKT_LANES void dot_half(const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x, BlockSums<kRows>& sums) {
     constexpr bool kHigh = kDots != Dots::low;
     constexpr bool is_half = kFormat<kType>.sub_columns == 16;
-    BlockSums<kRows> sums;
     begin_sums<kType, h>(x, sums);
     if constexpr (kDots == Dots::paired) {
         dot_paired<kType>(block, pairs, strip, x, sums);
@@ -86,17 +86,40 @@ TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, const int1
     } else {
         dot_planes<kType, is_half ? h * 4 : 0, is_half ? 4 : 8, kHigh>(block, strip, x, sums);
     }
+}
+
+template <DType kType, int kRows, int h, Dots kDots>
+TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
+                         Lanes* part) {
+    BlockSums<kRows> sums;
+    dot_half<kType, kRows, h, kDots>(block, pairs, strip, x, sums);
     Lanes scale, minimum;
-    block_scales<kType, kHigh>(header, block, strip, h, scale, minimum);
-    add_sums<kType, h, kHigh>(sums, scale, minimum, x, part);
+    block_scales<kType, kDots != Dots::low>(header, block, strip, h, scale, minimum);
+    add_sums<kType, h, kDots != Dots::low>(sums, scale, minimum, x, part);
+}
+
+/// Half `h` of a block of kScalesSums, under its integer scale.
+template <DType kType, int kRows, int h, Dots kDots>
+TAKT_LANES void scaled_half(const uint8_t* block, int strip, const QuantBlock* const* x, Ints* out) {
+    BlockSums<kRows> sums;
+    dot_half<kType, kRows, h, kDots>(block, nullptr, strip, x, sums);
+    const Ints scale = load_i8_ints(block + h * 32 + strip * kStripRows);
+    repeat<kRows>([&](auto r) TAKT_INLINE { out[r] = end_sum<true, r>(sums) * scale; });
 }
 
 /// Adds one block for one strip, in units of the activations' scale.
 template <DType kType, int kRows, Dots kDots>
 TAKT_LANES void add_block(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
                           Lanes* part) {
-    add_half<kType, kRows, 0, kDots>(header, block, pairs, strip, x, part);
-    if constexpr (kFormat<kType>.sub_columns == 16) add_half<kType, kRows, 1, kDots>(header, block, pairs, strip, x, part);
+    if constexpr (kScalesSums<kType, kDots != Dots::low>) {
+        Ints first[kRows], second[kRows];
+        scaled_half<kType, kRows, 0, kDots>(block, strip, x, first);
+        scaled_half<kType, kRows, 1, kDots>(block, strip, x, second);
+        repeat<kRows>([&](auto r) TAKT_INLINE { part[r] = part[r] + to_float(first[r] + second[r]); });
+    } else {
+        add_half<kType, kRows, 0, kDots>(header, block, pairs, strip, x, part);
+        if constexpr (kFormat<kType>.sub_columns == 16) add_half<kType, kRows, 1, kDots>(header, block, pairs, strip, x, part);
+    }
 }
 
 /// Ends a span (8 bits: a block) of one strip: its products meet the activations' scale.

@@ -15,15 +15,37 @@ struct alignas(64) PanelBlock {
     float scales[2][kStripRows], minima[2][kStripRows];   // of each half
 };
 
+/// Of kScalesSums: signed weights times their scales, in place of the weights.
+template <DType kType>
+TAKT_LANES void scale_strip(const uint8_t* block, int strip, uint8_t* words) {
+    const Ints offset = broadcast_int(kFormat<kType>.offset * 0x10001);
+    repeat<2>([&](auto h) TAKT_INLINE {
+        const Ints scale = double_words(load_i8_ints(block + h * 32 + strip * kStripRows));
+        repeat<8>([&](auto i) TAKT_INLINE {
+            uint8_t* at = words + (h * 8 + i) * 64;
+            store_ints(at, multiply_words(subtract_words(load_ints(at), offset), scale));
+        });
+    });
+}
+
 template <DType kType>
 TAKT_LANES void unpack_block_strip(const uint8_t* header, const uint8_t* block, int strip, PanelBlock& out) {
     unpack_strip<kType>(block, strip, out.weights);
-    repeat<kFormat<kType>.sub_columns == 16 ? 2 : 1>([&](auto h) TAKT_INLINE {
+    if constexpr (kScalesSums<kType, true>) return scale_strip<kType>(block, strip, out.weights);
+    else repeat<kFormat<kType>.sub_columns == 16 ? 2 : 1>([&](auto h) TAKT_INLINE {
         Lanes scale, minimum;
         block_scales<kType, true>(header, block, strip, h, scale, minimum);
         store(out.scales[h], scale);
         if constexpr (kFormat<kType>.has_min) store(out.minima[h], minimum);
     });
+}
+
+template <int kRows>
+TAKT_LANES void add_scaled_block(const PanelBlock& block, const QuantBlock* const* x, Lanes* part) {
+    BlockSums<kRows> sums;
+    repeat<kRows>([&](auto r) TAKT_INLINE { begin_sum<r>(sums, 0); });
+    dot_unpacked<0, 8, true>(block.weights, x, sums);
+    repeat<kRows>([&](auto r) TAKT_INLINE { part[r] = part[r] + to_float(end_sum<true, r>(sums)); });
 }
 
 template <DType kType, int kRows, int h>
@@ -50,8 +72,12 @@ void panel_tile(const PanelBlock* panel, int count, bool is_first, const uint8_t
     });
     for (int i = 0; i < count; ++i, ++panel) {
         ahead.step();
-        add_panel_half<kType, kRows, 0>(*panel, x, part);
-        if constexpr (kFormat<kType>.sub_columns == 16) add_panel_half<kType, kRows, 1>(*panel, x, part);
+        if constexpr (kScalesSums<kType, true>) {
+            add_scaled_block<kRows>(*panel, x, part);
+        } else {
+            add_panel_half<kType, kRows, 0>(*panel, x, part);
+            if constexpr (kFormat<kType>.sub_columns == 16) add_panel_half<kType, kRows, 1>(*panel, x, part);
+        }
         repeat<kRows>([&](auto r) TAKT_INLINE { ++x[r]; });
     }
     Lanes acc[kRows];

@@ -1,7 +1,7 @@
 // Products of many rows with a group of weights: 256 columns of the group are unpacked once for all rows into a panel of int16 in the L1
-// cache. There a row takes one sum instead of the two of int8 planes, no unpacking, and of every second four columns two are multiplied by
-// one multiplication for both (kernel_dots_paired.h). The same integers and the same order of FMAs as kernel_product.h, so the same bits.
-// For AVX-512.
+// cache, times the integer scales of K types that have no minimums. There a row takes one sum instead of the two of int8 planes (or four of
+// halves), no unpacking, and of every second four columns two are multiplied by one multiplication for both (kernel_dots_paired.h). The
+// same integers and the same order of FMAs as kernel_product.h, so the same bits. For AVX-512.
 #pragma once
 
 #include <limits>
@@ -19,16 +19,11 @@ constexpr int kStepColumns = 4;
 constexpr int kSteps = kBlockColumns / kStepColumns;
 constexpr bool is_paired_step(int step) { return step % 2 == 0; }
 constexpr __mmask16 kPairedWords = 0x1111;   // of a row's 16 words in a block the first of each paired step
-constexpr __mmask16 kFirstHalf = 0x00ff;
-
-/// Sums of a block: one for each scale.
-template <DType kType>
-inline constexpr int kSums = kFormat<kType>.sub_columns == 16 ? 2 : 1;
 
 struct alignas(64) Panel {
     int16_t weights[kSpanBlocks][kSteps][2][2][32];   // [block][step][strip][vector]
-    int32_t own[kSpanBlocks][2][2][kStripRows];       // [block][sum][strip]: less what paired weights give multiplied with one another
-    float scales[kSpanBlocks][2][2][kStripRows];      // [block][sum][strip]
+    int32_t own[kSpanBlocks][2][kStripRows];          // [block][strip]: less what paired weights give multiplied with one another
+    float scales[kSpanBlocks][2][kStripRows];
     float minimums[kSpanBlocks][2][kStripRows];
     float late_scale[2][kStripRows];
 };
@@ -39,30 +34,38 @@ TAKT_LANES Ints panel_quad(const uint8_t* block, int strip) {
     else return plane_quad<kType, q>(block, strip);
 }
 
-/// One strip of one block into the panel. Weights are signed here.
+/// One strip of one block into the panel. Weights are signed here, those of kScalesSums times their scales.
 template <DType kType>
 TAKT_LANES void fill_block(const uint8_t* header, const uint8_t* block, int strip, int b, Panel& panel) {
+    constexpr bool scaled = kScalesSums<kType, true>;
     const Ints offset = broadcast_int(kFormat<kType>.offset * 0x10001);
-    repeat<kSums<kType>>([&](auto h) TAKT_INLINE {
-        Ints own = broadcast_int(0);
-        repeat<kSteps / kSums<kType>>([&](auto i) TAKT_INLINE {
-            constexpr int q = h * 4 + i;
-            const Ints quad = panel_quad<kType, q>(block, strip);
-            Ints even = shift_and<0>(quad, 0x00ff00ffu), odd = shift_words_right_8(quad);
-            if constexpr (kFormat<kType>.offset != 0) {
-                even = subtract_words(even, offset);
-                odd = subtract_words(odd, offset);
-            }
-            if constexpr (is_paired_step(q)) own = dot_words(own, even, odd);
-            store_ints(panel.weights[b][q][strip][0], even);
-            store_ints(panel.weights[b][q][strip][1], odd);
-        });
-        store_ints(panel.own[b][h][strip], broadcast_int(0) - own);
-        Lanes scale, minimum;
-        block_scales<kType, true>(header, block, strip, h, scale, minimum);
-        store(panel.scales[b][h][strip], scale);
-        if constexpr (kFormat<kType>.has_min) store(panel.minimums[b][strip], minimum);
+    Ints own = broadcast_int(0);
+    Ints scales[2] = {offset, offset};
+    if constexpr (scaled) {
+        repeat<2>([&](auto h) TAKT_INLINE { scales[h] = double_words(load_i8_ints(block + h * 32 + strip * kStripRows)); });
+    }
+    repeat<kSteps>([&](auto q) TAKT_INLINE {
+        const Ints quad = panel_quad<kType, q>(block, strip);
+        Ints even = shift_and<0>(quad, 0x00ff00ffu), odd = shift_words_right_8(quad);
+        if constexpr (kFormat<kType>.offset != 0) {
+            even = subtract_words(even, offset);
+            odd = subtract_words(odd, offset);
+        }
+        if constexpr (scaled) {
+            even = multiply_words(even, scales[q / 4]);
+            odd = multiply_words(odd, scales[q / 4]);
+        }
+        if constexpr (is_paired_step(q)) own = dot_words(own, even, odd);
+        store_ints(panel.weights[b][q][strip][0], even);
+        store_ints(panel.weights[b][q][strip][1], odd);
     });
+    store_ints(panel.own[b][strip], broadcast_int(0) - own);
+    if constexpr (!scaled) {
+        Lanes scale, minimum;
+        block_scales<kType, true>(header, block, strip, 0, scale, minimum);
+        store(panel.scales[b][strip], scale);
+        if constexpr (kFormat<kType>.has_min) store(panel.minimums[b][strip], minimum);
+    }
 }
 
 template <DType kType>
@@ -78,17 +81,15 @@ void fill_panel(const uint8_t* header, int blocks, Panel& panel) {
 }
 
 /// How a block's integers become part of a span's sums.
-enum class PanelScales { block, block_and_minimum, halves_and_late };
+enum class PanelScales { block, block_and_minimum, in_weights };
 
-/// Sum `h` of `kOf` of a block.
-template <int kRows, int h, int kOf>
+template <int kRows>
 TAKT_LANES void panel_sums(const Panel& panel, int b, const WideSpan* x, Ints (&sums)[2][kRows]) {
     repeat<kRows>([&](auto r) TAKT_INLINE {
-        const Ints start = broadcast_word(&x[r].pair_products[b][kOf == 1 ? 2 : h]);
-        repeat<2>([&](auto s) TAKT_INLINE { sums[s][r] = load_ints(panel.own[b][h][s]) - start; });
+        const Ints start = broadcast_word(&x[r].pair_products[b]);
+        repeat<2>([&](auto s) TAKT_INLINE { sums[s][r] = load_ints(panel.own[b][s]) - start; });
     });
-    repeat<kSteps / kOf>([&](auto i) TAKT_INLINE {
-        constexpr int step = h * 4 + i;
+    repeat<kSteps>([&](auto step) TAKT_INLINE {
         Ints w[2][2];
         repeat<2>([&](auto s) TAKT_INLINE { repeat<2>([&](auto v) TAKT_INLINE { w[s][v] = load_ints(panel.weights[b][step][s][v]); }); });
         repeat<kRows>([&](auto r) TAKT_INLINE {
@@ -117,23 +118,21 @@ struct PanelOut {
 /// Adds a span of `blocks`.
 template <int kRows, PanelScales kScales>
 void panel_tile(const Panel& panel, int blocks, const WideSpan* x, const PanelOut& to) {
-    constexpr bool late = kScales == PanelScales::halves_and_late;
-    constexpr int kOf = late ? 2 : 1;
+    constexpr bool scaled = kScales == PanelScales::in_weights;
     alignas(64) float part[2][kRows][kStripRows];
     repeat<2>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { store(part[s][r], zero()); }); });
     for (int b = 0; b < blocks; ++b) {
-        repeat<kOf>([&](auto h) TAKT_INLINE {
-            Ints sums[2][kRows];
-            panel_sums<kRows, h, kOf>(panel, b, x, sums);
-            repeat<2>([&](auto s) TAKT_INLINE {
-                const Lanes scale = load(panel.scales[b][h][s]);
-                repeat<kRows>([&](auto r) TAKT_INLINE {
-                    Lanes sum = fma(scale, to_float(sums[s][r]), load(part[s][r]));
-                    if constexpr (kScales == PanelScales::block_and_minimum) {
-                        sum = fma(load(panel.minimums[b][s]), broadcast(x[r].sums[b]), sum);
-                    }
-                    store(part[s][r], sum);
-                });
+        Ints sums[2][kRows];
+        panel_sums<kRows>(panel, b, x, sums);
+        repeat<2>([&](auto s) TAKT_INLINE {
+            repeat<kRows>([&](auto r) TAKT_INLINE {
+                Lanes sum = load(part[s][r]);
+                if constexpr (scaled) sum = sum + to_float(sums[s][r]);
+                else sum = fma(load(panel.scales[b][s]), to_float(sums[s][r]), sum);
+                if constexpr (kScales == PanelScales::block_and_minimum) {
+                    sum = fma(load(panel.minimums[b][s]), broadcast(x[r].sums[b]), sum);
+                }
+                store(part[s][r], sum);
             });
         });
     }
@@ -142,7 +141,7 @@ void panel_tile(const Panel& panel, int blocks, const WideSpan* x, const PanelOu
             const Lanes scale = broadcast(x[r].scale);
             const Lanes before = to.before == nullptr ? zero() : load(to.before + r * kGroupRows + s * kStripRows);
             store(to.out + static_cast<size_t>(r) * to.stride + s * kStripRows,
-                  fma(load(part[s][r]), late ? load(panel.late_scale[s]) * scale : scale, before));
+                  fma(load(part[s][r]), scaled ? load(panel.late_scale[s]) * scale : scale, before));
         });
     });
 }
@@ -167,10 +166,10 @@ constexpr int kMaxPanelPass = 96;
 template <DType kType>
 void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     constexpr PackedFormat f = kFormat<kType>;
-    constexpr PanelScales kScales = kLateScale<kType, true> ? PanelScales::halves_and_late
-                                    : f.has_min             ? PanelScales::block_and_minimum
-                                                            : PanelScales::block;
-    static_assert((kSums<kType> == 2) == kLateScale<kType, true>);
+    constexpr PanelScales kScales = kScalesSums<kType, true> ? PanelScales::in_weights
+                                    : f.has_min              ? PanelScales::block_and_minimum
+                                                             : PanelScales::block;
+    static_assert(f.sub_columns == 32 || kScalesSums<kType, true>);
     constexpr int64_t span_bytes = f.header_bytes + kSpanBlocks * f.block_bytes();
     Panel panel;
     alignas(64) float sums[kMaxPanelPass][kGroupRows];
@@ -223,10 +222,7 @@ void widen(const QuantBlock* blocks, int64_t num_blocks, WideSpan* out, int64_t 
             const auto at = static_cast<size_t>(b - first);
             const Ints words = join_planes(blocks[b].values);
             store_ints(out->values + at * kBlockColumns, words);
-            const int32_t first_half = sum_of_pairs(words, kPairedWords & kFirstHalf), both = sum_of_pairs(words, kPairedWords);
-            out->pair_products[at][0] = first_half;
-            out->pair_products[at][1] = static_cast<int32_t>(static_cast<uint32_t>(both) - static_cast<uint32_t>(first_half));
-            out->pair_products[at][2] = both;
+            out->pair_products[at] = sum_of_pairs(words, kPairedWords);
             out->sums[at] = blocks[b].float_sum;
         }
     }

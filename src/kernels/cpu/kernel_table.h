@@ -26,6 +26,16 @@ constexpr int kSpanBlocks = 8;
 /// kernel_dots_paired.h. All paths keep to it, so that their products have the same bits.
 constexpr int kWideLimit = 30847;
 
+/// Bounds of a row's integers, of their magnitudes.
+struct IntegerLimits {
+    int each = kWideLimit;
+    int mean = 0;   ///< over a block, but for the rounding; 0: any
+};
+
+/// For products with Q6_K, whose exact sums of a block have the integer scales of its halves in them: a weight times its scale is at most
+/// 4,096. 32 of these times a mean of 16,383, and 16 for the rounding, fit an int32, and one more than `each` an int16.
+constexpr IntegerLimits kScaledLimits{28671, 16383};
+
 /// 32 quantised activations of one row, with what a product needs of them beside: one address a row and block.
 struct alignas(64) QuantBlock {
     int16_t values[kBlockColumns];   // for the path's own products: int16, each four as 0 2 1 3, or int8 planes low[32], high[32]
@@ -47,7 +57,7 @@ struct alignas(64) QuantBlock {
 /// 256 columns of one row for panels of int16: 16-bit integers with what such products need of them beside.
 struct alignas(64) WideSpan {
     int16_t values[kSpanBlocks * kBlockColumns];   // each four as 0 2 1 3
-    int32_t pair_products[kSpanBlocks][3];         // what paired columns give with one another: in each half, in both
+    int32_t pair_products[kSpanBlocks];            // what paired columns give with one another
     float sums[kSpanBlocks];                       // of a block's integers
     float scale;
 };
@@ -103,8 +113,8 @@ constexpr int kWideTileRows = 8;   ///< of products with spans
 struct KernelTable {
     const char* name;
     int max_tile_rows;
-    /// x[cols] to integers of at most `limit` with one scale for `span` blocks; missing columns of the last block are 0.
-    void (*quantise)(const float* x, int64_t cols, int limit, int span, QuantBlock* out);
+    /// x[cols] to integers within `limits` with one scale for `span` blocks; missing columns of the last block are 0.
+    void (*quantise)(const float* x, int64_t cols, const IntegerLimits& limits, int span, QuantBlock* out);
     /// out[r][0..32) for rows [row, row + num_rows) of x; num_rows <= max_tile_rows. Quantised types.
     void (*product)(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride);
     /// The same bits for any number of rows from panel_rows() on, of 16 bits: weights are unpacked once for all of them. null: the path has

@@ -128,9 +128,13 @@ TAKT_LANES Lanes load_bf16(const void* p) {
     const __m256i b = _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_half(p, 1)), 16);
     return {_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)};
 }
-TAKT_LANES Lanes load_i8(const void* p) {
+TAKT_LANES Ints load_i8_ints(const void* p) {
     const __m128i x = load_half(p, 0);
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)))};
+    return {_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))};
+}
+TAKT_LANES Lanes load_i8(const void* p) {
+    const Ints x = load_i8_ints(p);
+    return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
 }
 TAKT_LANES Lanes load_u8(const void* p) {
     const __m128i x = load_half(p, 0);
@@ -157,6 +161,14 @@ TAKT_LANES Ints broadcast_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_
 TAKT_LANES Lanes to_float(Ints x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 TAKT_LANES Ints to_int(Lanes x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
 TAKT_LANES Ints operator+(Ints x, Ints y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+TAKT_LANES Ints operator*(Ints x, Ints y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)}; }
+/// Of the two int16 of each lane.
+TAKT_LANES Ints subtract_words(Ints x, Ints y) { return {_mm256_sub_epi16(x.a, y.a), _mm256_sub_epi16(x.b, y.b)}; }
+TAKT_LANES Ints multiply_words(Ints x, Ints y) { return {_mm256_mullo_epi16(x.a, y.a), _mm256_mullo_epi16(x.b, y.b)}; }
+/// The low word of each lane in both.
+TAKT_LANES Ints double_words(Ints x) {
+    return {_mm256_blend_epi16(_mm256_slli_epi32(x.a, 16), x.a, 0x55), _mm256_blend_epi16(_mm256_slli_epi32(x.b, 16), x.b, 0x55)};
+}
 TAKT_LANES int32_t reduce_add(Ints x) {
     const __m256i y = _mm256_add_epi32(x.a, x.b);
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));

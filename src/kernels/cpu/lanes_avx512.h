@@ -94,9 +94,8 @@ TAKT_LANES Lanes load_bf16(const void* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-TAKT_LANES Lanes load_i8(const void* p) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
-}
+TAKT_LANES Ints load_i8_ints(const void* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
+TAKT_LANES Lanes load_i8(const void* p) { return {_mm512_cvtepi32_ps(load_i8_ints(p).v)}; }
 TAKT_LANES Lanes load_u8(const void* p) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
 }
@@ -116,6 +115,7 @@ TAKT_LANES Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 TAKT_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 TAKT_LANES Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
 TAKT_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+TAKT_LANES Ints operator*(Ints a, Ints b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 TAKT_LANES Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 /// Integers in [-128, 127] as bytes.
 TAKT_LANES void store_i8(void* p, Ints a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v)); }
@@ -199,6 +199,9 @@ TAKT_LANES Ints shift_left_8(Ints a) { return {_mm512_slli_epi32(a.v, 8)}; }
 TAKT_LANES void store_ints(void* p, Ints a) { _mm512_storeu_si512(p, a.v); }
 TAKT_LANES Ints shift_words_right_8(Ints a) { return {_mm512_srli_epi16(a.v, 8)}; }
 TAKT_LANES Ints subtract_words(Ints a, Ints b) { return {_mm512_sub_epi16(a.v, b.v)}; }
+TAKT_LANES Ints multiply_words(Ints a, Ints b) { return {_mm512_mullo_epi16(a.v, b.v)}; }
+/// The low word of each lane in both.
+TAKT_LANES Ints double_words(Ints a) { return {_mm512_mask_mov_epi16(_mm512_slli_epi32(a.v, 16), 0x55555555u, a.v)}; }
 /// Written out as dot_quads is, and broadcast_fresh_word so that none is kept for later.
 TAKT_LANES Ints add_words(Ints a, Ints b) {
     Ints sum;

@@ -147,12 +147,12 @@ TAKT_LANES Ints widen(uint8x16_t x) {
              vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high)))}};
 }
 TAKT_LANES Lanes to_float(Ints a) { return map([&](int i) { return vcvtq_f32_s32(a.v[i]); }); }
-TAKT_LANES Lanes load_i8(const void* p) {
+TAKT_LANES Ints load_i8_ints(const void* p) {
     const int8x16_t x = vld1q_s8(static_cast<const int8_t*>(p));
     const int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_s8(vget_high_s8(x));
-    return to_float(Ints{{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)),
-                          vmovl_s16(vget_high_s16(high))}});
+    return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))}};
 }
+TAKT_LANES Lanes load_i8(const void* p) { return to_float(load_i8_ints(p)); }
 TAKT_LANES Lanes load_u8(const void* p) { return to_float(widen(vld1q_u8(static_cast<const uint8_t*>(p)))); }
 /// Low and high four bits of 16 bytes.
 TAKT_LANES void load_nibbles(const void* p, Lanes& low, Lanes& high) {
@@ -171,6 +171,7 @@ TAKT_LANES Ints broadcast_int(int32_t x) {
 }
 TAKT_LANES Ints to_int(Lanes a) { return map_int([&](int i) { return vcvtnq_s32_f32(a.v[i]); }); }
 TAKT_LANES Ints operator+(Ints a, Ints b) { return map_int([&](int i) { return vaddq_s32(a.v[i], b.v[i]); }); }
+TAKT_LANES Ints operator*(Ints a, Ints b) { return map_int([&](int i) { return vmulq_s32(a.v[i], b.v[i]); }); }
 TAKT_LANES int32_t reduce_add(Ints a) {
     return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3])));
 }

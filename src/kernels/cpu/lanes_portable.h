@@ -109,6 +109,10 @@ TAKT_LANES Lanes load_bf16(const void* p) {
     const auto* q = static_cast<const uint16_t*>(p);
     return map([&](int i) { return bf16_to_f32(q[i]); });
 }
+TAKT_LANES Ints load_i8_ints(const void* p) {
+    const auto* q = static_cast<const int8_t*>(p);
+    return map_int([&](int i) { return int32_t{q[i]}; });
+}
 TAKT_LANES Lanes load_i8(const void* p) {
     const auto* q = static_cast<const int8_t*>(p);
     return map([&](int i) { return static_cast<float>(q[i]); });
@@ -134,6 +138,7 @@ TAKT_LANES Lanes to_float(Ints a) { return map([&](int i) { return static_cast<f
 /// The values must fit an int32.
 TAKT_LANES Ints to_int(Lanes a) { return map_int([&](int i) { return static_cast<int32_t>(std::nearbyint(a.v[i])); }); }
 TAKT_LANES Ints operator+(Ints a, Ints b) { return map_int([&](int i) { return a.v[i] + b.v[i]; }); }
+TAKT_LANES Ints operator*(Ints a, Ints b) { return map_int([&](int i) { return a.v[i] * b.v[i]; }); }
 TAKT_LANES int32_t reduce_add(Ints a) {
     int32_t sum = 0;
     for (int i = 0; i < 16; i++) sum += a.v[i];

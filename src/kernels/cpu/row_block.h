@@ -72,7 +72,8 @@ public:
         }
         if (integers) {
             const float* from = norm.weight != nullptr ? out : x;
-            kernels_.quantise(from, cols_, bytes ? 127 : kWideLimit, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
+            const IntegerLimits limits = bytes ? IntegerLimits{127, 0} : use_.limits;
+            kernels_.quantise(from, cols_, limits, bytes ? 1 : kSpanBlocks, quant_.blocks + row * quant_.num_blocks);
             if (quant_.spans != nullptr) kernels_.widen(quant_.row(row), quant_.num_blocks, quant_.span(0, row), quant_.num_rows);
         }
         if (arithmetic_ != CpuArithmetic::bf16) return;
