@@ -22,7 +22,6 @@ public:
     [[nodiscard]] asio::any_io_executor executor() const override;
 
     bool keep_alive = true;
-    [[nodiscard]] bool answered() const { return status_ != 0; }
     [[nodiscard]] int status() const { return status_; }
 
 private:
