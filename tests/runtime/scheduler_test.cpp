@@ -459,4 +459,17 @@ TEST_CASE("the fixed chunk is the plain baseline: so many tokens, first come, fi
     CHECK(two_level.look().features.rows <= 515 + 3500);
 }
 
+TEST_CASE("however many come in with one plan, they come in by their keys", "[scheduler]") {
+    SchedulerRig rig(rig_config(40, 64));
+    std::vector<int32_t> lengths(51, 0);
+    for (RequestId id = 1; id <= 50; ++id) {   // all at one time: the shorter one's key is the lower
+        lengths[id] = 10 + static_cast<int32_t>(id * 7 % 50);
+        rig.submit(id, lengths[id], 50);
+    }
+    rig.look();
+    REQUIRE(rig.plan.admitted.size() == 50);
+    CHECK(std::is_sorted(rig.plan.admitted.begin(), rig.plan.admitted.end(),
+                         [&](RequestId a, RequestId b) { return lengths[a] < lengths[b]; }));
+}
+
 }  // namespace takt
