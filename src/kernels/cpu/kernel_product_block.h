@@ -114,7 +114,7 @@ TAKT_LANES void add_block(const uint8_t* header, const uint8_t* block, const int
     if constexpr (kScalesSums<kType, kDots != Dots::low>) {
         Ints first[kRows], second[kRows];
         scaled_half<kType, kRows, 0, kDots>(block, strip, x, first);
-        scaled_half<kType, kRows, 1, kDots>(block, strip, x, second);
+        scaled_half<kType, kRows, 1, kDots>(kRows == 1 ? after(block, first[0]) : block, strip, x, second);
         repeat<kRows>([&](auto r) TAKT_INLINE { part[r] = part[r] + to_float(first[r] + second[r]); });
     } else {
         add_half<kType, kRows, 0, kDots>(header, block, pairs, strip, x, part);

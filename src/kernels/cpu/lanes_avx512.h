@@ -240,6 +240,12 @@ TAKT_LANES int32_t sum_of_pairs(Ints a, __mmask16 lanes) {
     return _mm_cvtsi128_si32(_mm_add_epi32(quarter, _mm_shuffle_epi32(quarter, _MM_SHUFFLE(1, 0, 3, 2))));
 }
 
+/// `p`, but to the compiler not before `a` is there: it would load what lies behind first, and a row alone reads from memory, whose streams
+/// ascend.
+TAKT_LANES const uint8_t* after(const uint8_t* p, Ints a) {
+    asm("" : "+r"(p) : "v"(a.v));
+    return p;
+}
 /// Into the L2 cache: misses of the L1 cache are few at a time, and the loads need them.
 TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 

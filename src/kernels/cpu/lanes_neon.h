@@ -231,6 +231,7 @@ TAKT_LANES Ints load_bytes(const void* p) {
 }
 TAKT_LANES Ints shift_left_8(Ints a) { return map_int([&](int i) { return vshlq_n_s32(a.v[i], 8); }); }
 
+TAKT_LANES const uint8_t* after(const uint8_t* p, Ints) { return p; }
 TAKT_LANES void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 }  // namespace
