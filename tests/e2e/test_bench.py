@@ -120,6 +120,11 @@ def test_the_insertion(tmp_path):
         assert not any("exception" in line for line in server.log)
 
 
+def test_a_stream_that_fails_fails_the_insertion(sim):
+    result = bench("--url", sim.ws, "--scenario", "insert", "--streams", 2, "--prompt-tokens", 100000, "--insert-tokens", 10)
+    assert result.returncode == 1 and "a stream failed: context_too_long" in result.stderr, result.stderr
+
+
 def test_both_doors_of_takt(sim, tmp_path):
     out = tmp_path / "figures.json"
     result = bench("--url", sim.ws, "--url", sim.http + "/v1", "--requests", 16, "--max-tokens", 10, "--repeat", 2, "--json", out)

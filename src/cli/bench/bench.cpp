@@ -214,6 +214,10 @@ asio::awaitable<void> Bench::insertions() {
             if (!one.inserted.error.empty() && !runner_.interrupted()) {
                 throw load_error(errc::internal, names_[server] + ": the inserted request failed: " + one.inserted.error);
             }
+            for (const RequestSample& stream : one.streams) {   // those that outlive the prompt are broken off
+                if (stream.error.empty() || stream.last_s > end || runner_.interrupted()) continue;
+                throw load_error(errc::internal, names_[server] + ": a stream failed: " + stream.error);
+            }
             rounds[server].push_back(std::move(one));
         }
     }
