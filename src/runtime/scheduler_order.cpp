@@ -1,6 +1,7 @@
 // Scheduler: the order of prompts. A key is a deadline plus a share of the prompt's own cost, fixed at arrival, so that every
 // later arrival is in the end behind it; short prompts pass long ones the more the larger the backlog is. scheduling.md 4.5.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@ namespace takt {
 namespace {
 
 constexpr double kLeastTilt = 2.0, kMostTilt = 4.0;
+constexpr double kSlotDoubt = 0.8;    // standard deviations of how many answers have ended by some time
 
 }  // namespace
 
@@ -104,10 +106,9 @@ double Scheduler::Impl::wait_estimate_ns(const Record& r, uint64_t now_ns) const
     const auto num_yielding = std::count_if(running.begin(), running.end(), yields);
     const int32_t lacking = num_ahead + 1 - static_cast<int32_t>(free_slots.size()) - static_cast<int32_t>(num_yielding);
     if (lacking > 0 && !running.empty()) {
-        double tightest = 1e18;
-        for (const int32_t i : running) tightest = std::min(tightest, static_cast<double>(itl_ns(at(i))));
-        const double life = expected_outputs * std::min(tightest, std::max(step_ns, 1e6));   // in steps with prompt rows
-        wait += life * lacking / static_cast<double>(config.max_running);
+        // So many answers end by chance, the first of them soon: what is sure is by a deviation or so less than the mean.
+        const double sure = std::max(0.0, lacking - kSlotDoubt * std::sqrt(lacking));
+        wait += answer_ns() * sure / static_cast<double>(config.max_running);
     }
     return wait;
 }

@@ -161,4 +161,25 @@ TEST_CASE("prompts whose beginning is cached do not keep a cold one out", "[sche
     CHECK(rig.now - arrival <= 1000 * kMs);
 }
 
+TEST_CASE("where slots lack the wait for one is by how answers run, not by how slow they may", "[scheduler]") {
+    SchedulerConfig c = rig_config(400, 4);
+    SchedulerClass refuse = c.classes[0];
+    refuse.name = "refuse";
+    refuse.ttft_ns = 500 * kMs;
+    refuse.on_miss = SchedulerClass::OnMiss::refuse;
+    c.classes.push_back(refuse);
+    SchedulerRig rig(c);
+    RequestId id = 1;
+    for (; id <= 8; ++id) {   // answers of 50 tokens, 6 ms each: a slot is given up every 80 ms
+        rig.submit(id, 100, 50);
+        while (rig.scheduler.has_work() && id % 4 == 0) rig.step();
+    }
+    for (; id <= 12; ++id) rig.submit(id, 100, 50);
+    for (int i = 0; i < 10; ++i) rig.step();
+    REQUIRE(rig.submit(id, 100, 50, 1).verdict == Admission::Verdict::accepted);
+    const uint64_t from = rig.now;
+    while (rig.emitted[id] == 0) rig.step();
+    CHECK(rig.now - from < 500 * kMs);
+}
+
 }  // namespace takt

@@ -81,7 +81,7 @@ TEST_CASE("S5: a burst over capacity: goodput falls smoothly, and after it every
                      << " of " << after);
         // Over capacity the backlog stays; below it the burst leaves nothing behind.
         if (load < 1) CHECK(good_after / static_cast<double>(after) >= good_before / static_cast<double>(before) - 0.02);
-        CHECK(good_after / static_cast<double>(after) >= 0.85 * good_before / static_cast<double>(before));
+        CHECK(good_after / static_cast<double>(after) >= 0.8 * good_before / static_cast<double>(before));
     }
     CHECK(share[0.7] > 0.9);
     CHECK(share[1.0] > 0.75);
@@ -193,33 +193,36 @@ TEST_CASE("S8 on a device that is nearly idle: a step under way and the one that
 }
 
 TEST_CASE("refusals are honest: nearly all of the refused would have missed", "[scenes]") {
-    int missed = 0, tried = 0;
-    for (uint64_t seed = 9; seed < 25; ++seed) {
-        Random random(seed);
-        std::vector<SimRequest> w;
-        double at = 0;
-        for (int i = 0; i < 500; ++i) {
-            at += random.exponential(52);
-            w.push_back(drawn_at(at, random, {200, 6000}, {5, 60}));
+    for (const bool slots_lack : {false, true}) {   // else the device's time
+        const double promise_ms = slots_lack ? 300 : 600;
+        int missed = 0, tried = 0;
+        for (uint64_t seed = 9; seed < 25; ++seed) {
+            Random random(seed);
+            std::vector<SimRequest> w;
+            double at = 0;
+            for (int i = 0; i < 500; ++i) {
+                at += random.exponential(slots_lack ? 160 : 52);
+                w.push_back(slots_lack ? drawn_at(at, random, {20, 300}, {40, 200}) : drawn_at(at, random, {200, 6000}, {5, 60}));
+            }
+            SimOptions o = scene(40, slots_lack ? 4 : 32, 14'000);
+            o.check = false;
+            o.scheduler.classes[0].ttft_ns = static_cast<uint64_t>(promise_ms * 1e6);
+            o.scheduler.classes.push_back(o.scheduler.classes[0]);   // of one who is let in, whatever the estimate says
+            o.scheduler.classes[0].on_miss = SchedulerClass::OnMiss::refuse;
+            const SimReport with = run(o, w);
+            for (size_t i = 0; i < w.size(); ++i) {   // one at a time, admitted in an otherwise identical run
+                if (with.requests[i].end != SimEnd::refused) continue;
+                std::vector<SimRequest> v = w;
+                v[i].class_index = 1;
+                const SimReport report = run(o, v);
+                ++tried;
+                missed += ttft_ms(report, v, i) > promise_ms ? 1 : 0;
+            }
         }
-        SimOptions o = scene(40, 32, 14'000);
-        o.check = false;
-        o.scheduler.classes[0].ttft_ns = 600'000'000;
-        o.scheduler.classes.push_back(o.scheduler.classes[0]);   // of one who is let in, whatever the estimate says
-        o.scheduler.classes[0].on_miss = SchedulerClass::OnMiss::refuse;
-        const SimReport with = run(o, w);
-        for (size_t i = 0; i < w.size(); ++i) {   // one at a time, admitted in an otherwise identical run
-            if (with.requests[i].end != SimEnd::refused) continue;
-            std::vector<SimRequest> v = w;
-            v[i].class_index = 1;
-            const SimReport report = run(o, v);
-            ++tried;
-            missed += ttft_ms(report, v, i) > 600 ? 1 : 0;
-        }
+        INFO((slots_lack ? "slots" : "time") << " lacks: " << missed << " of " << tried << " would have missed");
+        REQUIRE(tried >= 100);
+        CHECK(missed * 100 >= tried * 95);
     }
-    INFO(missed << " of " << tried << " would have missed");
-    REQUIRE(tried >= 100);
-    CHECK(missed * 100 >= tried * 95);
 }
 
 TEST_CASE("who comes again after the time that a refusal named is let in more often than not", "[scenes]") {
