@@ -121,7 +121,7 @@ def test_the_insertion(tmp_path):
 
 
 def test_a_stream_that_fails_fails_the_insertion(sim):
-    result = bench("--url", sim.ws, "--scenario", "insert", "--streams", 2, "--prompt-tokens", 100000, "--insert-tokens", 10)
+    result = bench("--url", sim.ws, "--scenario", "insert", "--streams", 2, "--prompt-tokens", 200000, "--insert-tokens", 10)
     assert result.returncode == 1 and "a stream failed: context_too_long" in result.stderr, result.stderr
 
 
