@@ -230,6 +230,22 @@ TEST_CASE("a request ends at its own deadline, wherever it stands, and the other
     CHECK(host.run(easy).size() == 5);
 }
 
+TEST_CASE("late milliseconds by cause add up to those of the recorded steps") {
+    Host host(1, {"sim.scale=0.2"});
+    Request request = prompt_of("x", 20);
+    request.itl_ms = 0.001;   // that no step keeps
+    host.run(request);
+    REQUIRE(host.all_blocks_come_back());
+    double by_cause = 0, by_step = 0;
+    for (const SeriesSnapshot& s : host.engine.metrics().series) {
+        if (s.name != "takt_late_milliseconds_total") continue;
+        for (const auto& value : s.values) by_cause += value.value;
+    }
+    for (const StepRecord& step : host.engine.recorder()) by_step += step.late_ms;
+    CHECK(by_cause > 10);   // 19 gaps of a millisecond and more
+    CHECK(by_cause == Approx(by_step).epsilon(1e-6));
+}
+
 TEST_CASE("what an engine learned of its device's step times is there at the next start") {
     const test::TemporaryFolder folder;
     const std::string path = folder.file("costs");

@@ -38,6 +38,22 @@ TEST_CASE("a domain never sees another's blocks", "[prefix_cache]") {
     CHECK(cache.find(forged, 2, tokens(10)) == -1);
 }
 
+TEST_CASE("equal hashes are not trusted: the tokens are compared", "[prefix_cache]") {
+    // Found by a search of 2^31 steps: both have the hash 64 bits long behind the root of domain 1 with blocks of four.
+    const std::vector<int32_t> one{1, 2, 1397327631, -535296856}, other{1, 2, 1409412774, 1890538369};
+    PrefixCache cache(16, 4);
+    PrefixCursor first = cache.root(1), second = cache.root(1), walk = cache.root(1);
+    CHECK(cache.insert(first, 1, one, 3));
+    CHECK(cache.find(walk, 1, other) == -1);
+    CHECK(cache.insert(second, 1, other, 4));
+    CHECK(second.hash == first.hash);
+    walk = cache.root(1);
+    CHECK(cache.find(walk, 1, other) == 4);
+    walk = cache.root(1);
+    CHECK(cache.find(walk, 1, one) == 3);
+    CHECK(cache.check_integrity().empty());
+}
+
 TEST_CASE("the second of two equal blocks is not put in, and its chain goes on behind the first", "[prefix_cache]") {
     PrefixCache cache(16, 4);
     PrefixCursor first = cache.root(1), second = cache.root(1);

@@ -277,6 +277,20 @@ TEST_CASE("short prompts pass a long document, late or nearly done; it keeps its
     }
 }
 
+TEST_CASE("the oldest prompt keeps a quarter of each step's prompt rows however many shorter ones wait", "[scheduler]") {
+    SchedulerRig rig(rig_config(40, 64));
+    rig.start_streams(4, 100);
+    rig.submit(1, 32'000, 2);
+    for (int i = 0; i < 3; ++i) rig.step();
+    for (RequestId id = 100; id < 130; ++id) rig.submit(id, 2000, 2);
+    rig.step();
+    for (int i = 0; i < 15; ++i) {
+        const StepFeatures& f = rig.step().features;
+        CHECK(4 * rig.rows_of(1) >= f.rows - f.decode_rows - 4);
+        CHECK(2 * rig.rows_of(1) < f.rows);   // and the others have the rest
+    }
+}
+
 TEST_CASE("a prompt whose promise is about to be lost goes before others", "[scheduler]") {
     SchedulerRig rig(rig_config(40));
     rig.start_streams(2, 100);

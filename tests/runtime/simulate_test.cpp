@@ -184,6 +184,29 @@ TEST_CASE("requests that are longer than the context are counted", "[simulate]")
     CHECK(simulate(config, trace, {})[0].cut_requests == 0);
 }
 
+TEST_CASE("stamps of a batch are spread over the time to the next one, unless told otherwise", "[simulate]") {
+    std::string lines;
+    for (const int at : {0, 10'000, 20'000}) {
+        for (int i = 0; i < 10; ++i) lines += "{\"timestamp\": " + std::to_string(at) + ", \"input_length\": 8000, \"output_length\": 1}\n";
+    }
+    const Trace trace = parse_trace(lines, "t");
+    SimulateOptions options;
+    const Percentiles spread = simulate(Config{}, trace, options)[0].total.ttft_ms;
+    options.spread = false;
+    const Percentiles batched = simulate(Config{}, trace, options)[0].total.ttft_ms;
+    CHECK(batched.max > 9 * spread.p50);   // the last of ten at once waits for the others
+    CHECK(spread.max < 3 * spread.p50);
+}
+
+TEST_CASE("p-pas: 2,048 tokens while several prompts wait beside a stream, else 16,384", "[simulate]") {
+    const std::string head = "arrival_s,tenant,input_tokens,output_tokens\n0,a,16,600\n";
+    SimulateOptions options;
+    options.policies = {"p-pas", "chunk:2048", "chunk:16384"};
+    const auto alone = simulate(Config{}, parse_trace(head + "1,b,16000,1\n", "t"), options);
+    CHECK(alone[0].total.itl_ms.max == Approx(alone[2].total.itl_ms.max).epsilon(0.1));
+    CHECK(alone[0].total.itl_ms.max > 3 * alone[1].total.itl_ms.max);
+}
+
 TEST_CASE("rate, seconds and requests cut and scale the trace", "[simulate]") {
     const Trace trace = steady(100, 0.1, 50, 2);
     SimulateOptions options;
