@@ -183,7 +183,7 @@ RowChoice Scheduler::Impl::choose(uint64_t budget_ns) {
         if (cost.rows_are_data()) note_lost_promises(load, budget);
         return choose_rows(cost, load, needs, budget);
     }
-    const bool alone = needs.size() < 2 || load.rows == 0;
+    const bool alone = needs.size() + waiting.size() < 2 || load.rows == 0;   // who stands behind a whole step's work is not let in yet
     int32_t chunk = alone && config.lone_chunk_tokens > 0 ? config.lone_chunk_tokens : config.fixed_chunk_tokens;
     if (config.chunk_holds_decodes) chunk = std::max(chunk - load.rows, 1);
     int64_t left = 0;

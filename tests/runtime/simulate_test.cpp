@@ -205,6 +205,8 @@ TEST_CASE("p-pas: 2,048 tokens while several prompts wait beside a stream, else 
     const auto alone = simulate(Config{}, parse_trace(head + "1,b,16000,1\n", "t"), options);
     CHECK(alone[0].total.itl_ms.max == Approx(alone[2].total.itl_ms.max).epsilon(0.1));
     CHECK(alone[0].total.itl_ms.max > 3 * alone[1].total.itl_ms.max);
+    const auto several = simulate(Config{}, parse_trace(head + "1,b,30000,1\n1,b,2000,1\n", "t"), options);   // the short one comes second
+    CHECK(several[0].total.itl_ms.max < 0.5 * several[2].total.itl_ms.max);
 }
 
 TEST_CASE("rate, seconds and requests cut and scale the trace", "[simulate]") {
