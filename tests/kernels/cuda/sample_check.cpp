@@ -164,11 +164,12 @@ void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
     KvLayout layout{DType::bf16, 1, 1, 64, 16, 0};
     StepBuilder step(layout, std::vector<SegmentShape>(static_cast<size_t>(samples), SegmentShape{0, 1}), 1, 0, false,
                      bench.context->num_sms(), bench.random);
-    Fixture f{samples, vocab, (vocab + 127) / 64 * 64, {}, {}, {}};
+    const int stride_of_rows = vocab % 2 == 0 ? (vocab + 127) / 64 * 64 : vocab;   // odd: rows that no vector load may read
+    Fixture f{samples, vocab, stride_of_rows, {}, {}, {}};
     f.logits = random_values<float>(bench.random, static_cast<size_t>(samples * f.stride), sigma);
     for (float& v : f.logits) v = std::round(v * 64) / 64;   // ties happen
     const int poisoned = samples > 2 ? 2 : -1;
-    if (poisoned >= 0) f.logits[static_cast<size_t>(poisoned * f.stride + vocab / 2)] = NAN;
+    if (poisoned >= 0) f.logits[static_cast<size_t>(poisoned * f.stride + vocab / 2)] = vocab % 2 == 0 ? NAN : -INFINITY;
     const size_t cells = static_cast<size_t>(samples) * static_cast<size_t>(vocab);
     f.counts.assign(cells, 7);   // cleared by the updates below
     f.seen.assign(cells, 1);
@@ -213,10 +214,11 @@ void run_case(Bench& bench, int samples, int vocab, bool greedy, float sigma) {
 }   // namespace
 
 void check_sample(Bench& bench) {
-    for (const int vocab : {100, 1024, 49152, 151936}) {
+    for (const int vocab : {100, 1023, 1026, 49152, 50257, 151936}) {
         for (const float sigma : {1.0f, 5.0f}) {
             run_case(bench, 1, vocab, true, sigma);
             run_case(bench, 9, vocab, true, sigma);
+            run_case(bench, 60, vocab, true, sigma);
             run_case(bench, 1, vocab, false, sigma);
             run_case(bench, 60, vocab, false, sigma);
         }
