@@ -1,6 +1,8 @@
 """Tables of docs/benchmarks.md say what the result files that they name hold, to a unit of their last digit."""
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -87,3 +89,19 @@ def test_one_h200():
     check(row("decode step, batch 1; 8; 64; 256")[1], *(batch["period_ms_median"] for batch in batches))
     check(row("3B, decode, batch 1; 8; 64; 256")[1], *(batch["period_ms_median"] for batch in engine["decode_3b"]["batches"]))
     check(row("of it between two steps")[1], min(b["gap_us_median"] for b in batches), max(b["gap_us_median"] for b in batches))
+
+
+def test_where_forwards_lose_time():
+    """The table of docs/kernels/predictions.md is what bench/cuda/forward_floors.py makes of the result file."""
+    made = subprocess.run([sys.executable, ROOT / "bench/cuda/forward_floors.py", RESULTS / "h200/engine_2026-12-01_eighth.json"],
+                          capture_output=True, text=True, check=True, timeout=30).stdout
+    scenes = {scene[0]: scene for scene in (part.splitlines() for part in re.split(r"\n(?=\S)", made))}
+    page = (ROOT / "docs/kernels/predictions.md").read_text().partition("| forward | 7B, 256 rows |")[2]
+    for cell, beginning in enumerate(("7b decode batch 256", "7b mixed 32 decodes 96 ", "7b mixed 32 decodes 224 ", "3b decode batch 256",
+                                      "3b mixed 32 decodes 224 "), 1):
+        lines = next(lines for head, lines in scenes.items() if head.startswith(beginning))
+        parts = {line.split()[0]: (line.split()[1], line.split()[-2]) for line in lines if line.startswith("  ") and " us, " in line}
+        for label, part in (("norm, QKV", "input"), ("output", "output"), ("norm, gate and up", "mlp"), ("down", "down"),
+                            ("attention", "attention"), ("head, sampling", "head")):
+            found = re.search(rf"^\| {label} \|(.*)\|$", page, re.M)[1].split("|")[cell - 1].strip()
+            assert found == "; ".join(parts[part]), (beginning, label)
