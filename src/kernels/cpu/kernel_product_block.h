@@ -7,28 +7,27 @@
 namespace takt::cpu {
 namespace {
 
-/// K types of 16-bit products whose float16 scale, the same for a whole span, is left to the end of the span.
+/// K types of 16-bit products whose float16 scale, the same for a whole span, is left to the end of the span. Their integer scales of a
+/// block's halves multiply its exact sums, which kScaledLimits keep within an int32: one conversion and one addition for two of each.
 template <DType kType, bool kHigh>
 inline constexpr bool kLateScale = kHigh && kFormat<kType>.header_bytes > 0 && !kFormat<kType>.has_min;
 
-/// Of these the integer scales of a block's halves multiply its exact sums, which kScaledLimits keep within an int32: one conversion and
-/// one addition for two of each.
-template <DType kType, bool kHigh>
-inline constexpr bool kScalesSums = kLateScale<kType, kHigh>;
+/// Of a type with signed integer scales: that of half `h` of a block.
+TAKT_LANES Ints integer_scale(const uint8_t* block, int strip, int h) { return load_i8_ints(block + h * 32 + strip * kStripRows); }
 
 /// Scale and (added) minimum of one strip for half `h` of a block.
 template <DType kType, bool kHigh>
 TAKT_LANES void block_scales(const uint8_t* header, const uint8_t* block, int strip, int h, Lanes& scale, Lanes& minimum) {
     const uint8_t* halves = kFormat<kType>.header_bytes > 0 ? header : block;
     minimum = zero();
-    static_assert(!kScalesSums<kType, kHigh>);
+    static_assert(!kLateScale<kType, kHigh>);
     scale = load_f16(halves + strip * 32);
     if constexpr (kFormat<kType>.has_min) minimum = load_f16(halves + 64 + strip * 32);
     if constexpr (kType == DType::q4_k || kType == DType::q5_k) {
         scale = scale * load_u8(block + strip * 16);
         minimum = zero() - minimum * load_u8(block + 32 + strip * 16);
     } else if constexpr (kType == DType::q3_k || kType == DType::q6_k) {
-        scale = scale * load_i8(block + h * 32 + strip * 16);
+        scale = scale * to_float(integer_scale(block, strip, h));
     } else if constexpr (kType == DType::q2_k) {
         Lanes low, high;
         load_nibbles(block + h * 32 + strip * 16, low, high);
@@ -98,12 +97,12 @@ TAKT_LANES void add_half(const uint8_t* header, const uint8_t* block, const int1
     add_sums<kType, h, kDots != Dots::low>(sums, scale, minimum, x, part);
 }
 
-/// Half `h` of a block of kScalesSums, under its integer scale.
+/// Half `h` of a block of kLateScale, under its integer scale.
 template <DType kType, int kRows, int h, Dots kDots>
 TAKT_LANES void scaled_half(const uint8_t* block, int strip, const QuantBlock* const* x, Ints* out) {
     BlockSums<kRows> sums;
     dot_half<kType, kRows, h, kDots>(block, nullptr, strip, x, sums);
-    const Ints scale = load_i8_ints(block + h * 32 + strip * kStripRows);
+    const Ints scale = integer_scale(block, strip, h);
     repeat<kRows>([&](auto r) TAKT_INLINE { out[r] = end_sum<true, r>(sums) * scale; });
 }
 
@@ -111,7 +110,7 @@ TAKT_LANES void scaled_half(const uint8_t* block, int strip, const QuantBlock* c
 template <DType kType, int kRows, Dots kDots>
 TAKT_LANES void add_block(const uint8_t* header, const uint8_t* block, const int16_t* pairs, int strip, const QuantBlock* const* x,
                           Lanes* part) {
-    if constexpr (kScalesSums<kType, kDots != Dots::low>) {
+    if constexpr (kLateScale<kType, kDots != Dots::low>) {
         Ints first[kRows], second[kRows];
         scaled_half<kType, kRows, 0, kDots>(block, strip, x, first);
         scaled_half<kType, kRows, 1, kDots>(kRows == 1 ? after(block, first[0]) : block, strip, x, second);

@@ -15,12 +15,12 @@ struct alignas(64) PanelBlock {
     float scales[2][kStripRows], minima[2][kStripRows];   // of each half
 };
 
-/// Of kScalesSums: signed weights times their scales, in place of the weights.
+/// Of kLateScale: signed weights times their scales, in place of the weights.
 template <DType kType>
 TAKT_LANES void scale_strip(const uint8_t* block, int strip, uint8_t* words) {
     const Ints offset = broadcast_int(kFormat<kType>.offset * 0x10001);
     repeat<2>([&](auto h) TAKT_INLINE {
-        const Ints scale = double_words(load_i8_ints(block + h * 32 + strip * kStripRows));
+        const Ints scale = double_words(integer_scale(block, strip, h));
         repeat<8>([&](auto i) TAKT_INLINE {
             uint8_t* at = words + (h * 8 + i) * 64;
             store_ints(at, multiply_words(subtract_words(load_ints(at), offset), scale));
@@ -31,7 +31,7 @@ TAKT_LANES void scale_strip(const uint8_t* block, int strip, uint8_t* words) {
 template <DType kType>
 TAKT_LANES void unpack_block_strip(const uint8_t* header, const uint8_t* block, int strip, PanelBlock& out) {
     unpack_strip<kType>(block, strip, out.weights);
-    if constexpr (kScalesSums<kType, true>) return scale_strip<kType>(block, strip, out.weights);
+    if constexpr (kLateScale<kType, true>) return scale_strip<kType>(block, strip, out.weights);
     else repeat<kFormat<kType>.sub_columns == 16 ? 2 : 1>([&](auto h) TAKT_INLINE {
         Lanes scale, minimum;
         block_scales<kType, true>(header, block, strip, h, scale, minimum);
@@ -72,7 +72,7 @@ void panel_tile(const PanelBlock* panel, int count, bool is_first, const uint8_t
     });
     for (int i = 0; i < count; ++i, ++panel) {
         ahead.step();
-        if constexpr (kScalesSums<kType, true>) {
+        if constexpr (kLateScale<kType, true>) {
             add_scaled_block<kRows>(*panel, x, part);
         } else {
             add_panel_half<kType, kRows, 0>(*panel, x, part);

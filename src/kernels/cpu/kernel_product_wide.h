@@ -34,15 +34,15 @@ TAKT_LANES Ints panel_quad(const uint8_t* block, int strip) {
     else return plane_quad<kType, q>(block, strip);
 }
 
-/// One strip of one block into the panel. Weights are signed here, those of kScalesSums times their scales.
+/// One strip of one block into the panel. Weights are signed here, those of kLateScale times their scales.
 template <DType kType>
 TAKT_LANES void fill_block(const uint8_t* header, const uint8_t* block, int strip, int b, Panel& panel) {
-    constexpr bool scaled = kScalesSums<kType, true>;
+    constexpr bool scaled = kLateScale<kType, true>;
     const Ints offset = broadcast_int(kFormat<kType>.offset * 0x10001);
     Ints own = broadcast_int(0);
     Ints scales[2] = {offset, offset};
     if constexpr (scaled) {
-        repeat<2>([&](auto h) TAKT_INLINE { scales[h] = double_words(load_i8_ints(block + h * 32 + strip * kStripRows)); });
+        repeat<2>([&](auto h) TAKT_INLINE { scales[h] = double_words(integer_scale(block, strip, h)); });
     }
     repeat<kSteps>([&](auto q) TAKT_INLINE {
         const Ints quad = panel_quad<kType, q>(block, strip);
@@ -166,10 +166,10 @@ constexpr int kMaxPanelPass = 96;
 template <DType kType>
 void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     constexpr PackedFormat f = kFormat<kType>;
-    constexpr PanelScales kScales = kScalesSums<kType, true> ? PanelScales::in_weights
+    constexpr PanelScales kScales = kLateScale<kType, true> ? PanelScales::in_weights
                                     : f.has_min              ? PanelScales::block_and_minimum
                                                              : PanelScales::block;
-    static_assert(f.sub_columns == 32 || kScalesSums<kType, true>);
+    static_assert(f.sub_columns == 32 || kLateScale<kType, true>);
     constexpr int64_t span_bytes = f.header_bytes + kSpanBlocks * f.block_bytes();
     Panel panel;
     alignas(64) float sums[kMaxPanelPass][kGroupRows];

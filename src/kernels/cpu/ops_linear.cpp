@@ -16,9 +16,8 @@ CpuStream& cpu(Stream& stream) { return static_cast<CpuStream&>(stream); }
 const CpuLinear& packed(const Linear* linear) { return *static_cast<const CpuLinear*>(linear); }
 
 /// Scratch for the rows of an item: shared by the threads, or this thread's own where each makes its own copy.
-void* rows_memory(TaskContext& context, int64_t rows, const CpuLinear& linear) {
-    const KernelTable& kernels = kernel_table(context.isa);
-    const size_t bytes = RowBlock::bytes(rows, linear.in_features(), linear.row_use(kernels), kernels);
+void* rows_memory(TaskContext& context, int64_t rows, int64_t cols, const RowUse& use) {
+    const size_t bytes = RowBlock::bytes(rows, cols, use, kernel_table(context.isa));
     return rows_are_shared(context, rows) ? context.shared_scratch(bytes) : context.scratch(bytes);
 }
 
@@ -142,11 +141,12 @@ void run_attention_input(TaskContext& context, const void* data) {
     // Shared: [rows][width] products, then (where shared) the rows themselves.
     const size_t products = (static_cast<size_t>(rows) * width * sizeof(float) + 63) / 64 * 64;
     const bool shared_rows = rows_are_shared(context, rows);
-    const size_t row_bytes = RowBlock::bytes(rows, cols, linear.row_use(kernels), kernels);
+    const RowUse use = linear.row_use(kernels);
+    const size_t row_bytes = RowBlock::bytes(rows, cols, use, kernels);
     auto* shared = static_cast<uint8_t*>(context.shared_scratch(products + (shared_rows ? row_bytes : 0)));
     void* memory = shared_rows ? shared + products : context.scratch(row_bytes);
     if (shared == nullptr || memory == nullptr) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, linear.row_use(kernels), kernels);
+    RowBlock block(memory, rows, cols, context.arithmetic, use, kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = reinterpret_cast<float*>(shared);
@@ -178,12 +178,13 @@ void run_linear_residual(TaskContext& context, const void* data) {
     const bool normed = p.post_norm.weight != nullptr;
     const size_t branch_bytes = normed ? (static_cast<size_t>(rows * hidden) * sizeof(float) + 63) / 64 * 64 : 0;
     const bool shared_rows = rows_are_shared(context, rows);
-    const size_t row_bytes = RowBlock::bytes(rows, cols, linear.row_use(kernels), kernels);
+    const RowUse use = linear.row_use(kernels);
+    const size_t row_bytes = RowBlock::bytes(rows, cols, use, kernels);
     const size_t shared_bytes = branch_bytes + (shared_rows ? row_bytes : 0);
     auto* shared = static_cast<uint8_t*>(shared_bytes > 0 ? context.shared_scratch(shared_bytes) : nullptr);
     void* memory = shared_rows ? static_cast<void*>(shared + branch_bytes) : context.scratch(row_bytes);
     if (memory == nullptr || (shared_bytes > 0 && shared == nullptr)) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, linear.row_use(kernels), kernels);
+    RowBlock block(memory, rows, cols, context.arithmetic, use, kernels);
     const auto* x = static_cast<const float*>(p.x);
     prepare_rows(context, rows, NormParams{}, [&](int64_t r) { return x + r * cols; }, block);
     auto* residual = static_cast<float*>(p.hidden);
@@ -220,9 +221,10 @@ void run_mlp_input(TaskContext& context, const void* data) {
     const PackedMatrix& up = linear.parts()[1];
     const int64_t rows = p.in.header->num_rows;
     const int64_t cols = linear.in_features();
-    void* memory = rows_memory(context, rows, linear);
+    const RowUse use = linear.row_use(kernels);
+    void* memory = rows_memory(context, rows, cols, use);
     if (memory == nullptr) return;
-    RowBlock block(memory, rows, cols, context.arithmetic, linear.row_use(kernels), kernels);
+    RowBlock block(memory, rows, cols, context.arithmetic, use, kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
     prepare_rows(context, rows, p.norm, [&](int64_t r) { return hidden + r * cols; }, block);
     auto* out = static_cast<float*>(p.out);
@@ -251,9 +253,10 @@ void run_logits(TaskContext& context, const void* data) {
     const int64_t samples = p.in.header->num_samples;
     const int64_t cols = head.in_features();
     if (samples == 0) return;
-    void* memory = rows_memory(context, samples, head);
+    const RowUse use = head.row_use(kernels);
+    void* memory = rows_memory(context, samples, cols, use);
     if (memory == nullptr) return;
-    RowBlock block(memory, samples, cols, context.arithmetic, head.row_use(kernels), kernels);
+    RowBlock block(memory, samples, cols, context.arithmetic, use, kernels);
     const auto* hidden = static_cast<const float*>(p.hidden);
     auto source = [&](int64_t s) { return hidden + std::max(p.in.samples[s].row, 0) * cols; };
     prepare_rows(context, samples, p.norm, source, block);

@@ -9,13 +9,13 @@
 
 #include <takt/error.h>
 
+#include "runtime/sim/workload.h"
 #include "runtime/text_file.h"
 
 namespace takt {
 namespace {
 
 constexpr int64_t kMostTokens = 100'000'000;
-constexpr double kMostSeconds = 1e10;   // of an arrival: three hundred years
 
 class Reader {
 public:
@@ -52,7 +52,7 @@ public:
     }
     double seconds(std::string_view text) const {
         const double value = number(text);
-        if (value > kMostSeconds) fail("a time of 1e10 seconds at most expected, \"" + std::string(text) + "\" found");
+        if (value > sim::kMostSeconds) fail("a time of 1e10 seconds at most expected, \"" + std::string(text) + "\" found");
         return value;
     }
     void end_of_line(std::string_view rest) const {
@@ -150,7 +150,7 @@ void read_mooncake(Reader& reader, std::string_view line, Trace& trace) {
         if (ec || !parsed.is_object()) reader.fail("a JSON object expected");
         const boost::json::object& object = parsed.get_object();
         TraceArrival a;
-        a.at_s = json_number(reader, object, "timestamp", kMostSeconds * 1e3) * 1e-3;
+        a.at_s = json_number(reader, object, "timestamp", sim::kMostSeconds * 1e3) * 1e-3;
         a.input_tokens = json_tokens(reader, object, "input_length");
         a.output_tokens = json_tokens(reader, object, "output_length");
         if (const boost::json::value* ids = object.if_contains("hash_ids")) {

@@ -12,7 +12,6 @@ namespace {
 
 // What a client asks for as a bound when it does not know how long the answer will be.
 constexpr int64_t kUsualMaxTokens = 1024;
-constexpr double kMostSeconds = 1e10;   // of virtual time, which is counted in nanoseconds
 
 /// Stamps of one batch lie between it and the next, in order, one in each equal part.
 void spread_batches(std::vector<double>& at_s, uint64_t seed) {
