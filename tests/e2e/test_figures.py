@@ -91,6 +91,31 @@ def test_one_h200():
     check(row("of it between two steps")[1], min(b["gap_us_median"] for b in batches), max(b["gap_us_median"] for b in batches))
 
 
+def test_results_of_stages_become_one_file(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    program = [sys.executable, ROOT / "bench/cuda/engine_results.py", out, tmp_path / "result.json", "two runs"]
+    nothing = subprocess.run(program, capture_output=True, text=True, timeout=30)
+    assert nothing.returncode == 1 and "has no results" in nothing.stderr
+    (out / "run.json").write_text('{"date": "2026-01-02T03:04Z", "commit": "abc", "device": "card"}')
+    (out / "decode_3b.json").write_text('{"batches": []}')
+    (out / "ops.txt").write_text("98 checks passed, 2 failed\n")
+    (out / "memcheck.linear.txt").write_text("7 checks passed, 0 failed\n========= ERROR SUMMARY: 0 errors\n")
+    (out / "racecheck.linear.txt").write_text("cut")
+    for run, ms in enumerate((3.0, 1.0, 2.0)):
+        scene = {"model": "3b", "scene": "decode batch 1 context 1024", "ms": ms, "kernels": 219, "attention_ms": 0.36}
+        (out / f"kernels_3b_{run}.jsonl").write_text(json.dumps(scene) + "\n")
+    subprocess.run(program, check=True, timeout=30)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["commit"], result["what"], result["checks"]) == ("abc", "two runs", {"passed": 98, "of": 100})
+    assert result["compute_sanitizer"] == ["memcheck linear: 7 checks passed, 0 failed; ERROR SUMMARY: 0 errors",
+                                           "racecheck linear: not to its end; no summary"]
+    forward, = result["forward"]["3b"]
+    assert (forward["ms"], forward["kernels"], forward["runs_ms"]) == (2.0, 219, [3.0, 1.0, 2.0])
+    assert result["attention"] == {"decode_3b_batch_1_us_a_layer": 10.0}
+    assert result["decode_3b"] == {"batches": []} and "insert_7b" not in result
+
+
 def test_where_forwards_lose_time():
     """The table of docs/kernels/predictions.md is what bench/cuda/forward_floors.py makes of the result file."""
     made = subprocess.run([sys.executable, ROOT / "bench/cuda/forward_floors.py", RESULTS / "h200/engine_2026-12-01_eighth.json"],
