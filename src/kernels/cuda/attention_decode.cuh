@@ -275,17 +275,20 @@ __device__ __forceinline__ void attend_decode(const AttentionArguments& a, uint8
     const bool beside_prefill = a.header->num_work > items.count;
     DecodeLoader<kHeadDim, kWarps, kIsSmall> loader(a, items);
     if (!loader.done()) prefetch_global(&a.work[a.work[first].group & ((1 << kSplitShift) - 1)].segment);   // its count
-    int ahead = 0;
-    while (ahead < kStages && !loader.done() && loader.next_is_old()) {
-        loader.load(ring + ahead * kStageBytes);
+    bool waits = !beside_prefill;
+    const auto wait = [&] {
+        if (waits) wait_for_predecessors();
+        waits = false;
+    };
+#pragma unroll 1
+    for (int ahead = 0; ahead < kStages; ++ahead) {
+        if (!loader.done()) {
+            if (!loader.next_is_old()) wait();
+            loader.load(ring + ahead * kStageBytes);
+        }
         copy_async_commit();
-        ++ahead;
     }
-    if (!beside_prefill) wait_for_predecessors();
-    for (; ahead < kStages; ++ahead) {
-        if (!loader.done()) loader.load(ring + ahead * kStageBytes);
-        copy_async_commit();
-    }
+    wait();
     if (a.alone && first >= items.count) {
         dependents_may_launch();
         return linger(6000);
