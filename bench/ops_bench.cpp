@@ -138,7 +138,7 @@ public:
 private:
     static RowUse use(const KernelTable& kernels) {
         RowUse use;
-        use.add(shapes[0].type, kernels);
+        for (const Shape& shape : shapes) use.add(shape.type, kernels);
         return use;
     }
 

@@ -23,4 +23,16 @@ inline std::vector<const cpu::KernelTable*> machine_kernels() {
     return all;
 }
 
+/// The same, and of AVX-512 the products for both kinds of cores, whichever this machine has.
+inline std::vector<const cpu::KernelTable*> product_kernels() {
+    std::vector<const cpu::KernelTable*> all = machine_kernels();
+#ifdef TAKT_HAVE_X86_ISA
+    if (machine_isas().back() == CpuIsa::avx512) {
+        all.pop_back();
+        for (const bool adds_beside_dots : {true, false}) all.push_back(&cpu::avx512_kernels(adds_beside_dots));
+    }
+#endif
+    return all;
+}
+
 }  // namespace takt::test

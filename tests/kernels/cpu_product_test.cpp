@@ -20,7 +20,7 @@
 using namespace takt;
 using namespace takt::cpu;
 using takt::test::kPackableTypes;
-using takt::test::machine_isas;
+using takt::test::product_kernels;
 using takt::test::Random;
 using takt::test::RandomTensor;
 
@@ -53,8 +53,7 @@ std::vector<float> random_rows(int64_t rows, int64_t cols, uint64_t seed) {
 }
 
 /// rows x matrix on one path: [rows][matrix rows].
-std::vector<float> multiply(const PackedMatrix& m, const float* x, int64_t rows, CpuArithmetic arithmetic, CpuIsa isa) {
-    const KernelTable& kernels = kernel_table(isa);
+std::vector<float> multiply(const PackedMatrix& m, const float* x, int64_t rows, CpuArithmetic arithmetic, const KernelTable& kernels) {
     RowUse use;
     use.add(m.type, kernels);
     std::vector<uint8_t> memory(RowBlock::bytes(rows, m.cols, use, kernels) + 64);
@@ -63,8 +62,15 @@ std::vector<float> multiply(const PackedMatrix& m, const float* x, int64_t rows,
     for (int64_t r = 0; r < rows; ++r) block.set_row(r, x + r * m.cols, NormParams{});
     std::vector<float> out(static_cast<size_t>(rows * m.rows), std::nanf(""));
     std::vector<float> tile(static_cast<size_t>(rows) * kGroupRows, std::nanf(""));
+    std::vector<int16_t> pair_sums(static_cast<size_t>(num_blocks(m.cols)) * kGroupRows);
     for (int64_t g = 0; g < m.num_groups; ++g) {
-        block.multiply(m.group(g), 0, rows, tile.data(), kGroupRows);
+        PackedGroup group = m.group(g);
+        group.pair_sums = nullptr;   // the matrix has those of this machine's path
+        if (kernels.pair_sums != nullptr && is_pairable(m.type)) {
+            kernels.pair_sums(group, pair_sums.data());
+            group.pair_sums = pair_sums.data();
+        }
+        block.multiply(group, 0, rows, tile.data(), kGroupRows);
         for (int64_t r = 0; r < rows; ++r) {
             for (int64_t i = 0; i < kGroupRows && g * kGroupRows + i < m.rows; ++i) {
                 out[static_cast<size_t>(r * m.rows + g * kGroupRows + i)] = tile[static_cast<size_t>(r * kGroupRows + i)];
@@ -173,10 +179,10 @@ TEST_CASE("products are near float64, in each arithmetic, for every type") {
         const auto weights = dequantised(source.tensor);
         auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
         REQUIRE(made.ok());
-        for (const CpuIsa isa : machine_isas()) {
-            CAPTURE(dtype_info(type).name, isa_name(isa));
+        for (const KernelTable* path : product_kernels()) {
+            CAPTURE(dtype_info(type).name, path->name);
             auto error = [&](CpuArithmetic arithmetic) {
-                const auto y = multiply(first_part(made.value()), x.data(), rows, arithmetic, isa);
+                const auto y = multiply(first_part(made.value()), x.data(), rows, arithmetic, *path);
                 return error_against_float64(weights, x, y, rows, outs, cols);
             };
             CHECK(error(CpuArithmetic::float32) < 2e-6);
@@ -197,12 +203,12 @@ TEST_CASE("a row's product has the same bits at every batch size and on every pa
         auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
         REQUIRE(made.ok());
         for (const CpuArithmetic arithmetic : {CpuArithmetic::int16, CpuArithmetic::int8, CpuArithmetic::float32}) {
-            const auto want = multiply(first_part(made.value()), x.data(), 103, arithmetic, CpuIsa::portable);
-            for (const CpuIsa isa : machine_isas()) {
-                CAPTURE(dtype_info(type).name, isa_name(isa), static_cast<int>(arithmetic));
+            const auto want = multiply(first_part(made.value()), x.data(), 103, arithmetic, portable_kernels());
+            for (const KernelTable* path : product_kernels()) {
+                CAPTURE(dtype_info(type).name, path->name, static_cast<int>(arithmetic));
                 for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 24, 33, 64, 103}) {
                     const int64_t first = 103 - count;
-                    const auto got = multiply(first_part(made.value()), x.data() + first * cols, count, arithmetic, isa);
+                    const auto got = multiply(first_part(made.value()), x.data() + first * cols, count, arithmetic, *path);
                     REQUIRE(std::memcmp(got.data(), want.data() + first * outs, got.size() * sizeof(float)) == 0);
                 }
             }
@@ -216,14 +222,14 @@ TEST_CASE("a column that is not finite makes its row's products so, wherever it 
     const RandomTensor source(DType::q4_1, 32, cols, 23);
     auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
     REQUIRE(made.ok());
-    for (const CpuIsa isa : machine_isas()) {
+    for (const KernelTable* path : product_kernels()) {
         for (const CpuArithmetic arithmetic : {CpuArithmetic::int16, CpuArithmetic::int8}) {
             for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
                 for (const int64_t column : {0, 17, 40, 255, 256, 511}) {
-                    CAPTURE(isa_name(isa), static_cast<int>(arithmetic), broken, column);
+                    CAPTURE(path->name, static_cast<int>(arithmetic), broken, column);
                     auto x = random_rows(1, cols, 29);
                     x[static_cast<size_t>(column)] = broken;
-                    const auto y = multiply(first_part(made.value()), x.data(), 1, arithmetic, isa);
+                    const auto y = multiply(first_part(made.value()), x.data(), 1, arithmetic, *path);
                     CHECK(std::none_of(y.begin(), y.end(), [](float v) { return std::isfinite(v); }));
                 }
             }
@@ -265,11 +271,11 @@ TEST_CASE("sums at the ends of the integer range do not overflow") {
         const auto weights = dequantised(source.tensor);
         auto made = device->make_linear({&source.tensor, 1}, LinearKind::stacked);
         REQUIRE(made.ok());
-        for (const CpuIsa isa : machine_isas()) {
-            CAPTURE(dtype_info(type).name, isa_name(isa));
-            const auto y = multiply(first_part(made.value()), x.data(), rows, CpuArithmetic::int16, isa);
+        for (const KernelTable* path : product_kernels()) {
+            CAPTURE(dtype_info(type).name, path->name);
+            const auto y = multiply(first_part(made.value()), x.data(), rows, CpuArithmetic::int16, *path);
             CHECK(error_against_float64(weights, x, y, rows, 32, cols) < 1e-5);
-            CHECK(y == multiply(first_part(made.value()), x.data(), rows, CpuArithmetic::int16, CpuIsa::portable));
+            CHECK(y == multiply(first_part(made.value()), x.data(), rows, CpuArithmetic::int16, portable_kernels()));
         }
     }
 }

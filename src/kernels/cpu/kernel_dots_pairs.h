@@ -48,9 +48,12 @@ TAKT_LANES void dot_bytes(const uint8_t* planes, const QuantBlock* const* x, Blo
     });
 }
 
-/// Columns 4q + odd and 4q + odd + 2 of a block of several planes. `block` is its begin.
+/// Columns 4q + odd and 4q + odd + 2 of a block. `block` is its begin.
 template <DType kType, int q, int odd>
 TAKT_LANES Ints plane_pair(const uint8_t* block, int strip) {
+    if constexpr (kFormat<kType>.bytes) {
+        return shift_and<8 * odd>(load_ints(block + kFormat<kType>.bytes_at(strip) + q * 64), 0x00ff00ffu);
+    }
     constexpr int two_shift = 2 * (q % 4) + 8 * odd;
     const uint8_t* twos = block + kFormat<kType>.twos_at(strip) + q / 4 * 64;
     Ints w = broadcast_int(0);

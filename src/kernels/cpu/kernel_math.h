@@ -41,7 +41,7 @@ TAKT_LANES Lanes exp_clamped(Lanes x, Lanes clamped) {
     p = fma(p, r, broadcast(1.6666665459e-1f));
     p = fma(p, r, broadcast(5.0000001201e-1f));
     p = fma(p, r * r, r + broadcast(1.0f));
-    return select_greater(broadcast(kLeastExponent), x, zero(), scale_by_power(p, n));
+    return scale_or_zero(p, n, x, broadcast(kLeastExponent));
 }
 
 /// Of any x: above 88 exp(88), so that a masked score vanishes and nothing else overflows.

@@ -15,18 +15,18 @@ void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, 
     constexpr bool kHigh = kDots != Dots::low;
     constexpr PackedFormat f = kFormat<kType>;
     static_assert(f.header_bytes == 0 || f.blocks_per_record == kSpanBlocks);
-    const auto bytes = static_cast<int64_t>(group_bytes(kType, group.num_blocks * kBlockColumns));
+    const int64_t ahead = group.fetch_ahead;
     for (int strip = 0; strip < 2; strip += kStripsPerPass) {
         Lanes acc[kStripsPerPass][kRows];
         repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { acc[s][r] = zero(); }); });
-        const bool fetches = kRows > 1 && group.fetch_next && strip + kStripsPerPass == 2;
+        const bool fetches = ahead > 0 && (kRows == 1 ? strip == 0 : strip + kStripsPerPass == 2);
         const QuantBlock* x[kRows];
         repeat<kRows>([&](auto r) TAKT_INLINE { x[r] = rows.row(row + r); });
         const uint8_t* block = group.data;
         const int16_t* pairs = group.pair_sums;
         for (int64_t left = group.num_blocks; left > 0; left -= kSpanBlocks) {
             const uint8_t* header = block;
-            fetch_bytes<f.header_bytes>(fetches, header + bytes);
+            fetch_bytes<f.header_bytes>(fetches, header + ahead);
             block += f.header_bytes;
             Lanes part[kStripsPerPass][kRows];
             float scales[kRows];
@@ -34,7 +34,7 @@ void product_tile(const PackedGroup& group, const QuantRows& rows, int64_t row, 
             repeat<kStripsPerPass>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { part[s][r] = zero(); }); });
             // A block's share of the next group with each block: a whole record at once would fill every miss the core may have.
             for (int64_t i = left < kSpanBlocks ? left : kSpanBlocks; i > 0; --i, block += f.block_bytes()) {
-                fetch_bytes<f.block_bytes()>(fetches, block + bytes);
+                fetch_bytes<f.block_bytes()>(fetches, block + ahead);
                 if constexpr (kDots == Dots::paired) fetch_bytes<kGroupRows * 2>(fetches, pairs + group.num_blocks * kGroupRows);
                 repeat<kStripsPerPass>([&](auto s) TAKT_INLINE {
                     add_block<kType, kRows, kDots>(header, block, pairs, strip + s, x, part[s]);

@@ -118,15 +118,19 @@ void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, in
     }
 }
 
-/// Types of several planes cost most to unpack, those with scales of scales a little; others are unpacked as fast as they are loaded.
+/// Types of several planes cost most to unpack. What others save there pays for the stores from more rows on, on cores whose shifts and
+/// logic share ports with multiplications (Intel's); elsewhere it costs nothing either way.
 constexpr int panel_rows(DType t) {
     const PackedFormat f = packed_format(t);
-    return f.twos || f.ones ? 8 : f.header_bytes > 0 ? 24 : std::numeric_limits<int>::max();
+    return f.twos || f.ones ? 8 : 24;
 }
 
 void product_panel(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     static_assert(kMaxTileRows == 6, "eight rows and more make tiles of four to six");
     switch (group.type) {
+        case DType::q4_0: return panel_product<DType::q4_0>(group, x, row, num_rows, out, out_stride);
+        case DType::q4_1: return panel_product<DType::q4_1>(group, x, row, num_rows, out, out_stride);
+        case DType::q8_0: return panel_product<DType::q8_0>(group, x, row, num_rows, out, out_stride);
         case DType::q5_0: return panel_product<DType::q5_0>(group, x, row, num_rows, out, out_stride);
         case DType::q5_1: return panel_product<DType::q5_1>(group, x, row, num_rows, out, out_stride);
         case DType::q2_k: return panel_product<DType::q2_k>(group, x, row, num_rows, out, out_stride);

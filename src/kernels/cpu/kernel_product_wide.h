@@ -1,7 +1,7 @@
 // Products of many rows with a group of weights: 256 columns of the group are unpacked once for all rows into a panel of int16 in the L1
 // cache, times the integer scales of K types that have no minimums. There a row takes one sum instead of the two of int8 planes (or four of
-// halves), no unpacking, and of every second four columns two are multiplied by one multiplication for both (kernel_dots_paired.h). The
-// same integers and the same order of FMAs as kernel_product.h, so the same bits. For AVX-512.
+// halves) and no unpacking; kPairs: of every second four columns two are multiplied by one multiplication for both (kernel_dots_paired.h).
+// The same integers and the same order of FMAs as kernel_product.h, so the same bits. For AVX-512.
 #pragma once
 
 #include <limits>
@@ -35,7 +35,7 @@ TAKT_LANES Ints panel_quad(const uint8_t* block, int strip) {
 }
 
 /// One strip of one block into the panel. Weights are signed here, those of kLateScale times their scales.
-template <DType kType>
+template <DType kType, bool kPairs>
 TAKT_LANES void fill_block(const uint8_t* header, const uint8_t* block, int strip, int b, Panel& panel) {
     constexpr bool scaled = kLateScale<kType, true>;
     const Ints offset = broadcast_int(kFormat<kType>.offset * 0x10001);
@@ -55,11 +55,11 @@ TAKT_LANES void fill_block(const uint8_t* header, const uint8_t* block, int stri
             even = multiply_words(even, scales[q / 4]);
             odd = multiply_words(odd, scales[q / 4]);
         }
-        if constexpr (is_paired_step(q)) own = dot_words(own, even, odd);
+        if constexpr (kPairs && is_paired_step(q)) own = dot_words(own, even, odd);
         store_ints(panel.weights[b][q][strip][0], even);
         store_ints(panel.weights[b][q][strip][1], odd);
     });
-    store_ints(panel.own[b][strip], broadcast_int(0) - own);
+    if constexpr (kPairs) store_ints(panel.own[b][strip], broadcast_int(0) - own);
     if constexpr (!scaled) {
         Lanes scale, minimum;
         block_scales<kType, true>(header, block, strip, 0, scale, minimum);
@@ -68,12 +68,12 @@ TAKT_LANES void fill_block(const uint8_t* header, const uint8_t* block, int stri
     }
 }
 
-template <DType kType>
+template <DType kType, bool kPairs>
 void fill_panel(const uint8_t* header, int blocks, Panel& panel) {
     constexpr PackedFormat f = kFormat<kType>;
     for (int b = 0; b < blocks; ++b) {
         const uint8_t* block = header + f.header_bytes + b * f.block_bytes();
-        repeat<2>([&](auto strip) TAKT_INLINE { fill_block<kType>(header, block, strip, b, panel); });
+        repeat<2>([&](auto strip) TAKT_INLINE { fill_block<kType, kPairs>(header, block, strip, b, panel); });
     }
     if constexpr (kLateScale<kType, true>) {
         repeat<2>([&](auto strip) TAKT_INLINE { store(panel.late_scale[strip], load_f16(header + strip * 32)); });
@@ -84,7 +84,21 @@ void fill_panel(const uint8_t* header, int blocks, Panel& panel) {
 enum class PanelScales { block, block_and_minimum, in_weights };
 
 template <int kRows>
-TAKT_LANES void panel_sums(const Panel& panel, int b, const WideSpan* x, Ints (&sums)[2][kRows]) {
+TAKT_LANES void plain_sums(const Panel& panel, int b, const WideSpan* x, Ints (&sums)[2][kRows]) {
+    repeat<2>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { sums[s][r] = broadcast_int(0); }); });
+    repeat<kSteps>([&](auto step) TAKT_INLINE {
+        repeat<2>([&](auto v) TAKT_INLINE {
+            const Ints w[2] = {load_ints(panel.weights[b][step][0][v]), load_ints(panel.weights[b][step][1][v])};
+            repeat<kRows>([&](auto r) TAKT_INLINE {
+                const Ints column = broadcast_fresh_word(x[r].values + b * kBlockColumns + step * kStepColumns + v * 2);
+                repeat<2>([&](auto s) TAKT_INLINE { sums[s][r] = dot_words(sums[s][r], w[s], column); });
+            });
+        });
+    });
+}
+
+template <int kRows>
+TAKT_LANES void paired_sums(const Panel& panel, int b, const WideSpan* x, Ints (&sums)[2][kRows]) {
     repeat<kRows>([&](auto r) TAKT_INLINE {
         const Ints start = broadcast_word(&x[r].pair_products[b]);
         repeat<2>([&](auto s) TAKT_INLINE { sums[s][r] = load_ints(panel.own[b][s]) - start; });
@@ -116,14 +130,15 @@ struct PanelOut {
 };
 
 /// Adds a span of `blocks`.
-template <int kRows, PanelScales kScales>
+template <int kRows, PanelScales kScales, bool kPairs>
 void panel_tile(const Panel& panel, int blocks, const WideSpan* x, const PanelOut& to) {
     constexpr bool scaled = kScales == PanelScales::in_weights;
     alignas(64) float part[2][kRows][kStripRows];
     repeat<2>([&](auto s) TAKT_INLINE { repeat<kRows>([&](auto r) TAKT_INLINE { store(part[s][r], zero()); }); });
     for (int b = 0; b < blocks; ++b) {
         Ints sums[2][kRows];
-        panel_sums<kRows>(panel, b, x, sums);
+        if constexpr (kPairs) paired_sums<kRows>(panel, b, x, sums);
+        else plain_sums<kRows>(panel, b, x, sums);
         repeat<2>([&](auto s) TAKT_INLINE {
             repeat<kRows>([&](auto r) TAKT_INLINE {
                 Lanes sum = load(part[s][r]);
@@ -146,24 +161,24 @@ void panel_tile(const Panel& panel, int blocks, const WideSpan* x, const PanelOu
     });
 }
 
-template <PanelScales kScales>
+template <PanelScales kScales, bool kPairs>
 void panel_tiles(int rows, const Panel& panel, int blocks, const WideSpan* x, const PanelOut& to) {
     switch (rows) {
-        case 1: return panel_tile<1, kScales>(panel, blocks, x, to);
-        case 2: return panel_tile<2, kScales>(panel, blocks, x, to);
-        case 3: return panel_tile<3, kScales>(panel, blocks, x, to);
-        case 4: return panel_tile<4, kScales>(panel, blocks, x, to);
-        case 5: return panel_tile<5, kScales>(panel, blocks, x, to);
-        case 6: return panel_tile<6, kScales>(panel, blocks, x, to);
-        case 7: return panel_tile<7, kScales>(panel, blocks, x, to);
-        default: return panel_tile<8, kScales>(panel, blocks, x, to);
+        case 1: return panel_tile<1, kScales, kPairs>(panel, blocks, x, to);
+        case 2: return panel_tile<2, kScales, kPairs>(panel, blocks, x, to);
+        case 3: return panel_tile<3, kScales, kPairs>(panel, blocks, x, to);
+        case 4: return panel_tile<4, kScales, kPairs>(panel, blocks, x, to);
+        case 5: return panel_tile<5, kScales, kPairs>(panel, blocks, x, to);
+        case 6: return panel_tile<6, kScales, kPairs>(panel, blocks, x, to);
+        case 7: return panel_tile<7, kScales, kPairs>(panel, blocks, x, to);
+        default: return panel_tile<8, kScales, kPairs>(panel, blocks, x, to);
     }
 }
 
 /// Rows whose sums lie side by side meanwhile: outputs may be far apart, in the same sets of a cache.
 constexpr int kMaxPanelPass = 96;
 
-template <DType kType>
+template <DType kType, bool kPairs>
 void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     constexpr PackedFormat f = kFormat<kType>;
     constexpr PanelScales kScales = kLateScale<kType, true> ? PanelScales::in_weights
@@ -178,7 +193,7 @@ void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, in
     for (int64_t first = 0; first < group.num_blocks; first += kSpanBlocks, record += span_bytes) {
         const bool ends = first + kSpanBlocks >= group.num_blocks;
         const auto blocks = static_cast<int>(ends ? group.num_blocks - first : kSpanBlocks);
-        fill_panel<kType>(record, blocks, panel);
+        fill_panel<kType, kPairs>(record, blocks, panel);
         LinesAhead ahead(record + span_bytes, span_bytes / 64, tiles);   // the hardware sees no stream in reading with such pauses
         for (int t = 0; t < tiles; ++t) {
             ahead.step();
@@ -186,35 +201,51 @@ void panel_product(const PackedGroup& group, const QuantRows& x, int64_t row, in
             const float* before = first == 0 ? nullptr : sums[from];
             const PanelOut places = ends ? PanelOut{before, out + static_cast<size_t>(from) * out_stride, out_stride}
                                          : PanelOut{before, sums[from], kGroupRows};
-            panel_tiles<kScales>(to - from, panel, blocks, x.span(first / kSpanBlocks, row + from), places);
+            panel_tiles<kScales, kPairs>(to - from, panel, blocks, x.span(first / kSpanBlocks, row + from), places);
         }
     }
 }
 
-template <DType kType>
+template <DType kType, bool kPairs>
 void panel_passes(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
     for (int from = 0; from < num_rows; from += kMaxPanelPass) {
         const int count = num_rows - from < kMaxPanelPass ? num_rows - from : kMaxPanelPass;
-        panel_product<kType>(group, x, row + from, count, out + static_cast<size_t>(from) * out_stride, out_stride);
+        panel_product<kType, kPairs>(group, x, row + from, count, out + static_cast<size_t>(from) * out_stride, out_stride);
     }
 }
 
-/// Fewer rows do not pay for the panel. Types of 4 bits gain too little beside products in pairs, Q2_K has minimums of halves in the way.
-constexpr int panel_rows(DType t) { return is_pairable(t) || t == DType::q2_k ? std::numeric_limits<int>::max() : 24; }
+/// Fewer rows do not pay for the panel. Beside products in pairs types of 4 bits gain too little; Q2_K has minimums of halves in the way.
+template <bool kPairs>
+constexpr int panel_rows(DType t) {
+    if (t == DType::q2_k || (kPairs && is_pairable(t))) return std::numeric_limits<int>::max();
+    if (kPairs || packed_format(t).bytes) return 24;
+    return is_pairable(t) ? 14 : 8;
+}
 
+template <bool kPairs>
 void product_panel(const PackedGroup& group, const QuantRows& x, int64_t row, int num_rows, float* out, size_t out_stride) {
+    const auto run = [&](auto type) {
+        constexpr DType t = decltype(type)::value;
+        if constexpr (panel_rows<kPairs>(t) < std::numeric_limits<int>::max()) {
+            panel_passes<t, kPairs>(group, x, row, num_rows, out, out_stride);
+        }
+    };
     switch (group.type) {
-        case DType::q5_0: return panel_passes<DType::q5_0>(group, x, row, num_rows, out, out_stride);
-        case DType::q5_1: return panel_passes<DType::q5_1>(group, x, row, num_rows, out, out_stride);
-        case DType::q8_0: return panel_passes<DType::q8_0>(group, x, row, num_rows, out, out_stride);
-        case DType::q3_k: return panel_passes<DType::q3_k>(group, x, row, num_rows, out, out_stride);
-        case DType::q5_k: return panel_passes<DType::q5_k>(group, x, row, num_rows, out, out_stride);
-        case DType::q6_k: return panel_passes<DType::q6_k>(group, x, row, num_rows, out, out_stride);
+        case DType::q4_0: return run(std::integral_constant<DType, DType::q4_0>{});
+        case DType::q4_1: return run(std::integral_constant<DType, DType::q4_1>{});
+        case DType::q5_0: return run(std::integral_constant<DType, DType::q5_0>{});
+        case DType::q5_1: return run(std::integral_constant<DType, DType::q5_1>{});
+        case DType::q8_0: return run(std::integral_constant<DType, DType::q8_0>{});
+        case DType::q3_k: return run(std::integral_constant<DType, DType::q3_k>{});
+        case DType::q4_k: return run(std::integral_constant<DType, DType::q4_k>{});
+        case DType::q5_k: return run(std::integral_constant<DType, DType::q5_k>{});
+        case DType::q6_k: return run(std::integral_constant<DType, DType::q6_k>{});
         default: return;   // more rows than there are
     }
 }
 
 /// A row's integers for product_panel(), span by span, `stride` spans apart.
+template <bool kPairs>
 void widen(const QuantBlock* blocks, int64_t num_blocks, WideSpan* out, int64_t stride) {
     for (int64_t first = 0; first < num_blocks; first += kSpanBlocks, out += stride) {
         out->scale = blocks[first].scale;
@@ -222,7 +253,7 @@ void widen(const QuantBlock* blocks, int64_t num_blocks, WideSpan* out, int64_t 
             const auto at = static_cast<size_t>(b - first);
             const Ints words = join_planes(blocks[b].values);
             store_ints(out->values + at * kBlockColumns, words);
-            out->pair_products[at] = sum_of_pairs(words, kPairedWords);
+            if constexpr (kPairs) out->pair_products[at] = sum_of_pairs(words, kPairedWords);
             out->sums[at] = blocks[b].float_sum;
         }
     }

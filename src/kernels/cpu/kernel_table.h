@@ -79,7 +79,7 @@ struct PackedGroup {
     DType type = DType::f32;
     const uint8_t* data = nullptr;
     int64_t num_blocks = 0;
-    bool fetch_next = false;   ///< fetch the group that lies behind this one meanwhile
+    int64_t fetch_ahead = 0;   ///< bytes ahead of those that are read that are fetched meanwhile; 0: none
     const int16_t* pair_sums = nullptr;   ///< of KernelTable::pair_sums: columns are multiplied in pairs
 };
 
@@ -162,7 +162,9 @@ const KernelTable& neon_kernels();
 #endif
 #ifdef TAKT_HAVE_X86_ISA
 const KernelTable& avx2_kernels();
-const KernelTable& avx512_kernels();
+/// Of cores that add vectors on ports beside those of their dot instructions, where products in pairs of columns pay, or on the same; any
+/// core can run both, and they give the same bits. kernel_table() takes the one for this machine, see machine.h.
+const KernelTable& avx512_kernels(bool adds_beside_dots);
 #endif
 
 /// Floats of scratch that one attention job needs.

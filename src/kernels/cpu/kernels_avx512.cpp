@@ -10,11 +10,15 @@
 
 namespace takt::cpu {
 
-const KernelTable& avx512_kernels() {
-    static constexpr KernelTable kTable{"avx512", kMaxTileRows, quantise, product, product_panel, panel_rows, widen, pair_sums,
-                                        product_float, rms_norm, gate, soft_cap, add, add_tile, attention, merge, store_kv, quantise_kv,
-                                        argmax, sum_exp};
-    return kTable;
-}
+namespace {
+
+template <bool kPairs>
+constexpr KernelTable kTable{kPairs ? "avx512, columns in pairs" : "avx512", kMaxTileRows, quantise, product, product_panel<kPairs>,
+                             panel_rows<kPairs>, widen<kPairs>, kPairs ? pair_sums : nullptr, product_float, rms_norm, gate, soft_cap, add,
+                             add_tile, attention, merge, store_kv, quantise_kv, argmax, sum_exp};
+
+}  // namespace
+
+const KernelTable& avx512_kernels(bool adds_beside_dots) { return adds_beside_dots ? kTable<true> : kTable<false>; }
 
 }  // namespace takt::cpu

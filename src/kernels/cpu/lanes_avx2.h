@@ -67,9 +67,10 @@ TAKT_LANES Lanes round_nearest(Lanes x) {
 TAKT_LANES __m256 power_of_two(__m256 n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
-/// x * 2^n for integral n in [-126, 127].
-TAKT_LANES Lanes scale_by_power(Lanes x, Lanes n) {
-    return {_mm256_mul_ps(x.a, power_of_two(n.a)), _mm256_mul_ps(x.b, power_of_two(n.b))};
+/// a * 2^n for integral n in [-126, 127]; 0 where x < least.
+TAKT_LANES Lanes scale_or_zero(Lanes a, Lanes n, Lanes x, Lanes least) {
+    return {_mm256_andnot_ps(_mm256_cmp_ps(least.a, x.a, _CMP_GT_OQ), _mm256_mul_ps(a.a, power_of_two(n.a))),
+            _mm256_andnot_ps(_mm256_cmp_ps(least.b, x.b, _CMP_GT_OQ), _mm256_mul_ps(a.b, power_of_two(n.b)))};
 }
 TAKT_LANES __m256 range_mask(int first, int begin, int end) {
     const __m256i lane = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
@@ -94,11 +95,6 @@ TAKT_LANES uint32_t mask_not_finite(Lanes x) {
     const __m256i a = _mm256_cmpgt_epi32(_mm256_and_si256(_mm256_castps_si256(x.a), magnitude), limit);
     const __m256i b = _mm256_cmpgt_epi32(_mm256_and_si256(_mm256_castps_si256(x.b), magnitude), limit);
     return bits_of(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
-}
-/// Where x > y: t, else f.
-TAKT_LANES Lanes select_greater(Lanes x, Lanes y, Lanes t, Lanes f) {
-    return {_mm256_blendv_ps(f.a, t.a, _mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ)),
-            _mm256_blendv_ps(f.b, t.b, _mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ))};
 }
 
 TAKT_LANES float reduce_add(Lanes v) {
@@ -216,13 +212,18 @@ TAKT_LANES Ints broadcast_word(const void* p) {
     __builtin_memcpy(&word, p, sizeof word);
     return broadcast_int(word);
 }
-/// acc + the products of the two int16 of each lane. The empty asm keeps the compiler from reordering the sums, which makes it
-/// run out of registers.
-TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) {
-    Ints r = {_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, x.a)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, x.b))};
-    asm("" : "+x"(r.a), "+x"(r.b));
-    return r;
+/// acc + the products of the two int16 of each lane; sums wrap around. The empty asm keeps the compiler from reordering the sums, which
+/// makes it run out of registers.
+TAKT_LANES __m256i dot_pairs(__m256i acc, __m256i w, __m256i x) {
+#ifdef __AVXVNNI__
+    acc = _mm256_dpwssd_avx_epi32(acc, w, x);
+#else
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(w, x));
+#endif
+    asm("" : "+x"(acc));
+    return acc;
 }
+TAKT_LANES Ints dot_pairs(Ints acc, Ints w, Ints x) { return {dot_pairs(acc.a, w.a, x.a), dot_pairs(acc.b, w.b, x.b)}; }
 TAKT_LANES const uint8_t* after(const uint8_t* p, Ints) { return p; }
 /// Into the L2 cache: misses of the L1 cache are few at a time, and the loads need them.
 TAKT_LANES void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }

@@ -49,10 +49,9 @@ TAKT_LANES Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 TAKT_LANES Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
 TAKT_LANES Lanes absolute(Lanes a) { return {_mm512_abs_ps(a.v)}; }
 TAKT_LANES Lanes round_nearest(Lanes a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-/// a * 2^n for integral n in [-126, 127].
-TAKT_LANES Lanes scale_by_power(Lanes a, Lanes n) {
-    const __m512i bits = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
-    return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(bits))};
+/// a * 2^n for integral n in [-126, 127]; 0 where x < least.
+TAKT_LANES Lanes scale_or_zero(Lanes a, Lanes n, Lanes x, Lanes least) {
+    return {_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(least.v, x.v, _CMP_NGT_UQ), a.v, n.v)};
 }
 /// x where begin <= lane < end, else `other`.
 TAKT_LANES Lanes select_range(Lanes x, Lanes other, int begin, int end) {
@@ -65,10 +64,6 @@ TAKT_LANES uint32_t mask_greater(Lanes a, Lanes b) { return _mm512_cmp_ps_mask(a
 TAKT_LANES uint32_t mask_not_finite(Lanes a) {
     const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff));
     return _mm512_cmpge_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000));
-}
-/// Where a > b: x, else y.
-TAKT_LANES Lanes select_greater(Lanes a, Lanes b, Lanes x, Lanes y) {
-    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ), y.v, x.v)};
 }
 
 TAKT_LANES float reduce_add(Lanes a) {

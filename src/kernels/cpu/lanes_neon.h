@@ -73,11 +73,12 @@ TAKT_LANES Lanes min(Lanes a, Lanes b) {
 }
 TAKT_LANES Lanes absolute(Lanes a) { return map([&](int i) { return vabsq_f32(a.v[i]); }); }
 TAKT_LANES Lanes round_nearest(Lanes a) { return map([&](int i) { return vrndnq_f32(a.v[i]); }); }
-/// a * 2^n for integral n in [-126, 127].
-TAKT_LANES Lanes scale_by_power(Lanes a, Lanes n) {
+/// a * 2^n for integral n in [-126, 127]; 0 where x < least.
+TAKT_LANES Lanes scale_or_zero(Lanes a, Lanes n, Lanes x, Lanes least) {
     return map([&](int i) {
         const int32x4_t bits = vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n.v[i]), vdupq_n_s32(127)), 23);
-        return vmulq_f32(a.v[i], vreinterpretq_f32_s32(bits));
+        const float32x4_t scaled = vmulq_f32(a.v[i], vreinterpretq_f32_s32(bits));
+        return vbslq_f32(vcgtq_f32(least.v[i], x.v[i]), vdupq_n_f32(0.0f), scaled);
     });
 }
 TAKT_LANES int32x4_t lane_numbers(int vector) {
@@ -111,10 +112,6 @@ TAKT_LANES uint32_t mask_not_finite(Lanes a) {
         bits |= bits_of(vcgeq_u32(magnitude, vdupq_n_u32(0x7f800000u)), i);
     }
     return bits;
-}
-/// Where a > b: x, else y.
-TAKT_LANES Lanes select_greater(Lanes a, Lanes b, Lanes x, Lanes y) {
-    return map([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), x.v[i], y.v[i]); });
 }
 
 TAKT_LANES float reduce_add(Lanes a) {

@@ -60,9 +60,12 @@ TAKT_LANES Lanes max(Lanes a, Lanes b) { return map([&](int i) { return a.v[i] >
 TAKT_LANES Lanes min(Lanes a, Lanes b) { return map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
 TAKT_LANES Lanes absolute(Lanes a) { return map([&](int i) { return std::fabs(a.v[i]); }); }
 TAKT_LANES Lanes round_nearest(Lanes a) { return map([&](int i) { return std::nearbyint(a.v[i]); }); }
-/// a * 2^n for integral n in [-126, 127].
-TAKT_LANES Lanes scale_by_power(Lanes a, Lanes n) {
-    return map([&](int i) { return a.v[i] * std::bit_cast<float>((static_cast<int32_t>(n.v[i]) + 127) << 23); });
+/// a * 2^n for integral n in [-126, 127]; 0 where x < least.
+TAKT_LANES Lanes scale_or_zero(Lanes a, Lanes n, Lanes x, Lanes least) {
+    return map([&](int i) {
+        const float scaled = a.v[i] * std::bit_cast<float>((static_cast<int32_t>(n.v[i]) + 127) << 23);
+        return least.v[i] > x.v[i] ? 0.0f : scaled;
+    });
 }
 /// x where begin <= lane < end, else `other`.
 TAKT_LANES Lanes select_range(Lanes x, Lanes other, int begin, int end) {
@@ -79,10 +82,6 @@ TAKT_LANES uint32_t mask_not_finite(Lanes a) {
     uint32_t bits = 0;
     for (int i = 0; i < 16; i++) bits |= (std::isfinite(a.v[i]) ? 0u : 1u) << i;
     return bits;
-}
-/// Where a > b: x, else y.
-TAKT_LANES Lanes select_greater(Lanes a, Lanes b, Lanes x, Lanes y) {
-    return map([&](int i) { return a.v[i] > b.v[i] ? x.v[i] : y.v[i]; });
 }
 
 TAKT_LANES float reduce_add(Lanes a) {

@@ -53,6 +53,15 @@ int32_t quota_cores() {
     return static_cast<int32_t>((*old_quota + *old_period - 1) / *old_period);
 }
 
+bool is_intel() {
+#ifdef TAKT_HAVE_X86_ISA
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel");
+#else
+    return false;
+#endif
+}
+
 CpuIsa best_isa() {
 #ifdef TAKT_HAVE_X86_ISA
     __builtin_cpu_init();
@@ -87,6 +96,20 @@ CpuIsa choose_isa(CpuIsa wanted) {
     if (wanted == CpuIsa::automatic) return best;
     if (wanted == CpuIsa::neon && best != CpuIsa::neon) return CpuIsa::portable;   // of another kind of machine
     return static_cast<int>(wanted) < static_cast<int>(best) ? wanted : best;
+}
+
+bool adds_beside_dots() {
+#ifdef TAKT_HAVE_X86_ISA
+    if (!is_intel()) return true;
+    return __builtin_cpu_is("icelake-client") || __builtin_cpu_is("tigerlake") || __builtin_cpu_is("rocketlake");
+#else
+    return true;
+#endif
+}
+
+int64_t one_row_fetches_ahead() {
+    static const bool kAsks = is_intel();
+    return kAsks ? 4096 : 0;
 }
 
 const char* isa_name(CpuIsa isa) {

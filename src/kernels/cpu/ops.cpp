@@ -2,6 +2,7 @@
 #include "kernels/cpu/ops.h"
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/machine.h"
 
 namespace takt::cpu {
 
@@ -10,7 +11,10 @@ const KernelTable& kernel_table(CpuIsa isa) {
     if (isa == CpuIsa::neon) return neon_kernels();
 #endif
 #ifdef TAKT_HAVE_X86_ISA
-    if (isa == CpuIsa::avx512) return avx512_kernels();
+    if (isa == CpuIsa::avx512) {
+        static const KernelTable& kOfThisCore = avx512_kernels(adds_beside_dots());
+        return kOfThisCore;
+    }
     if (isa == CpuIsa::avx2) return avx2_kernels();
 #endif
     (void)isa;

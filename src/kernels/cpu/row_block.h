@@ -8,6 +8,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/machine.h"
 #include "kernels/cpu/packed_format.h"
 #include "kernels/cpu/row_use.h"
 #include "kernels/cpu/task.h"
@@ -52,8 +53,9 @@ public:
 
     /// Of the `rows` that it was made for, how many multiply() should get at once.
     [[nodiscard]] int64_t rows_at_once(int64_t rows) const {
-        if (quant_.spans == nullptr) return rows_per_pass(rows, kernels_.max_tile_rows, kRowsPerPass);
-        return rows_per_pass(rows, kWideTileRows, kMaxRowsPerPass);
+        const bool in_panels = arithmetic_ == CpuArithmetic::int16 && rows >= use_.fewest_panel_rows;
+        if (!in_panels) return rows_per_pass(rows, kernels_.max_tile_rows, kRowsPerPass);
+        return rows_per_pass(rows, quant_.spans == nullptr ? kernels_.max_tile_rows : kWideTileRows, kMaxRowsPerPass);
     }
 
     [[nodiscard]] float* float_row(int64_t row) { return floats_ + row * quant_.num_blocks * kBlockColumns; }
@@ -92,10 +94,11 @@ public:
         }
         if (count < kFewestPairedRows) group.pair_sums = nullptr;
         const int64_t tiles = (count + kernels_.max_tile_rows - 1) / kernels_.max_tile_rows;
+        const auto bytes = static_cast<int64_t>(group_bytes(group.type, group.num_blocks * kBlockColumns));
         for (int64_t t = 0; t < tiles; ++t) {
             const int64_t from = count * t / tiles;
             const int64_t to = count * (t + 1) / tiles;
-            group.fetch_next = t + 1 == tiles && count > 1;   // one row alone is as fast as memory, and the hardware fetches well
+            group.fetch_ahead = count == 1 ? one_row_fetches_ahead() : t + 1 == tiles ? bytes : 0;
             kernels_.product(group, quant_, row + from, static_cast<int>(to - from),
                              out + static_cast<size_t>(from) * out_stride, out_stride);
         }
