@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every CPU figure in one command: takt beside llama.cpp by format, batch, context, threads and beside busy processes; the 16-bit
 reading floor; time to ready and memory of the server; the tokenizers beside the Rust package. Tables and plots go to
-bench/results/cpu/.
+bench/results/cpu/; those that still lack samples to the folder partial of --work until they have them all.
 
   bench/run_cpu.py --llama rival/bin                 all of it (an hour)
   bench/run_cpu.py --llama rival/bin --seconds 90    a part; call again to go on (exit code 75 until all is measured)
@@ -92,20 +92,31 @@ def sections(options):
     }
 
 
-def write_sections(state, parts):
+def result_path(options, name, complete):
+    """Where a result goes: one that lacks samples does not take the place of one that has them."""
+    partial = os.path.join(options.work, "partial", name)
+    if not complete:
+        os.makedirs(os.path.dirname(partial), exist_ok=True)
+        return partial
+    if os.path.exists(partial):
+        os.remove(partial)
+    return os.path.join(RESULTS, name)
+
+
+def write_sections(options, state, parts):
     for name, jobs in parts.items():
         table = run_rival.table_of(state, jobs)
         if not table:
             continue
         first = jobs[0]
-        print(f"\n{name}", file=sys.stderr)
+        path = result_path(options, f"{name}.json", run_rival.has_all_samples(state, jobs, options.repeat))
+        print(f"\n{path}", file=sys.stderr)
         run_rival.print_table(table)
-        run_rival.write_json(os.path.join(RESULTS, f"{name}.json"),
-                             {**run_rival.result_head(state["head"]), "busy_processes": first["busy"],
-                              "isa": first["isa"] or "auto", "activations": first["activations"] or "auto", "table": table})
+        run_rival.write_json(path, {**run_rival.result_head(state["head"]), "busy_processes": first["busy"],
+                                    "isa": first["isa"] or "auto", "activations": first["activations"] or "auto", "table": table})
 
 
-def write_plots(state, parts):
+def write_plots(options, state, parts):
     lines = {line["case"]: line for name in ("formats", "curves") for line in run_rival.table_of(state, parts[name])
              if line["model"] == os.path.basename(SMOLLM2)}
     if not lines:
@@ -115,7 +126,8 @@ def write_plots(state, parts):
         return sorted(found)
     panels = [("decode by sequences", "sequences of 128 tokens", "batch"), ("decode by context", "tokens before", "decode"),
               ("prefill", "tokens of the prompt", "prefill")]
-    with open(os.path.join(RESULTS, "tokens_per_second.svg"), "w", encoding="utf-8") as out:
+    complete = all(run_rival.has_all_samples(state, parts[name], options.repeat) for name in ("formats", "curves"))
+    with open(result_path(options, "tokens_per_second.svg", complete), "w", encoding="utf-8") as out:
         out.write(svg_lines.plot([(title, x, "tokens/s", [(engine, series(kind, engine)) for engine in ("takt", "llama.cpp")])
                                   for title, x, kind in panels], "SmolLM2-135M Q4_1, 2 threads"))
 
@@ -279,8 +291,8 @@ def main():
     jobs = [job for jobs in wanted.values() for job in jobs
             if any(word in f"{job['model']} {job['case']}" for word in options.among)]
     state, done = run_rival.run_jobs(options, jobs, state_path)
-    write_sections(state, wanted)
-    write_plots(state, parts)
+    write_sections(options, state, wanted)
+    write_plots(options, state, parts)
     if not done or not single_figures(options, state):
         sys.exit(run_rival.UNFINISHED)
 

@@ -159,6 +159,10 @@ def run_jobs(options, jobs, state_path):
     return state, complete
 
 
+def has_all_samples(state, jobs, repeat):
+    return all(len(state["samples"].get(key_of(job), [])) >= repeat for job in jobs)
+
+
 def make_jobs(options):
     return [{"engine": engine, "model": os.path.basename(path), "path": path, "case": case, "threads": threads,
              "busy": options.busy, "isa": options.isa if engine == "takt" else "",
@@ -240,7 +244,7 @@ def parser():
     made.add_argument("--activations", default="", help="takt's arithmetic: int16 (the default), int8, bf16, float32")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--seconds", type=float, help=f"stop after so long with exit code {UNFINISHED}; call again to go on")
-    made.add_argument("--output", help="result file; its samples so far lie beside it as .samples")
+    made.add_argument("--output", help="result file; until all is measured samples and table lie beside it as .samples and .partial")
     return made
 
 
@@ -251,11 +255,14 @@ def main():
     state, done = run_jobs(options, jobs, state_path)
     table = table_of(state, jobs)
     print_table(table)
-    write_json(options.output, {**result_head(state["head"]), "busy_processes": options.busy, "isa": options.isa or "auto",
-                                "activations": options.activations or "auto", "table": table})
+    output = options.output and options.output + ("" if done else ".partial")
+    write_json(output, {**result_head(state["head"]), "busy_processes": options.busy, "isa": options.isa or "auto",
+                        "activations": options.activations or "auto", "table": table})
     if not done:
         sys.exit(UNFINISHED)
     os.remove(state_path)
+    if options.output and os.path.exists(options.output + ".partial"):
+        os.remove(options.output + ".partial")
 
 
 if __name__ == "__main__":
