@@ -3,6 +3,7 @@
 
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -59,6 +60,8 @@ private:
     asio::awaitable<bool> read_body(Parser& parser);
     asio::awaitable<bool> wait_for_request();
     asio::awaitable<void> refuse_unread(beast::error_code ec);
+    asio::awaitable<void> refuse_without_room();
+    asio::awaitable<void> answer_unread(HttpReply reply);
     asio::awaitable<void> read_off();
     asio::awaitable<bool> serve_one(Parser& parser);
     asio::awaitable<void> watch(HttpExchange& exchange);
@@ -71,6 +74,7 @@ private:
     void log_request(const HttpRequest& request, int status, std::uint64_t begin_ns);
     // With a body that comes, and with an answer that is to be taken.
     std::chrono::nanoseconds patience() const { return seconds(state_.config.server.header_seconds * kBodyFactor); }
+    std::size_t max_message_bytes() const { return static_cast<std::size_t>(state_.config.server.max_message_kib) * 1024; }
     std::chrono::nanoseconds seconds(double value) const {
         return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
     }
@@ -79,6 +83,7 @@ private:
     ClientStream stream_;
     asio::steady_timer watch_timer_;
     beast::flat_buffer buffer_{kMaxUnparsedBytes};
+    std::optional<MessageRoom::Share> body_room_;   // of the request that is read or answered
     bool loopback_peer_ = false;
     bool winding_down_ = false;
     bool idle_ = true;
@@ -127,25 +132,42 @@ asio::awaitable<void> HttpConnection::refuse_unread(beast::error_code ec) {
     const bool silent = ec == http::error::end_of_stream || ec == beast::error::timeout ||
                         ec == http::error::partial_message || ec.category() != make_error_code(http::error::bad_method).category();
     if (silent) co_return;
-    HttpExchange exchange(stream_, patience(), false, false, HttpHeaders());
-    exchange.keep_alive = false;
     const errc code = status == 413 ? errc::too_large : errc::bad_request;
     state_.count_refusal(code);
     std::string message = "not a valid HTTP request: " + ec.message();
     if (status == 413) message = "the body is longer than server.max_message_kib";
     if (status == 431) message = "the header is longer than 16 KiB, or a chunk's extension or the trailers longer than 64 KiB";
     HttpReply reply = error_reply(status, error_info(code).code, message);
+    co_await answer_unread(std::move(reply));
+}
+
+asio::awaitable<void> HttpConnection::refuse_without_room() {
+    state_.count_refusal(errc::queue_full);
+    state_.log(LogLevel::warning, "no room for a request's body beside others that have not ended: it gets 503");
+    HttpReply reply = error_reply(503, error_info(errc::queue_full).code,
+                                  "no room for this body beside those of other requests, try again later; one of up to " +
+                                      std::to_string(MessageRoom::kFreeBytes / 1024) + " KiB needs none");
+    reply.headers.emplace_back("Retry-After", "1");
+    co_await answer_unread(std::move(reply));
+}
+
+// The answer to a request that was not read to its end, which ends the connection.
+asio::awaitable<void> HttpConnection::answer_unread(HttpReply reply) {
+    HttpExchange exchange(stream_, patience(), false, false, HttpHeaders());
+    exchange.keep_alive = false;
     co_await exchange.reply(std::move(reply));
     co_await read_off();
 }
 
-// After an answer to what was not read to its end: closing with unread bytes would reset the connection under the answer.
+// After an answer to what was not read to its end: closing with unread bytes would reset the connection under the answer. A body that is
+// within its bound is read off whole if it comes in time.
 asio::awaitable<void> HttpConnection::read_off() {
     co_await stream_.finish();
     std::string rest(4096, '\0');
-    for (int i = 0; i < 256; ++i) {
+    for (std::size_t left = max_message_bytes(); left > 0;) {
         auto read = co_await stream_.async_read_some(asio::buffer(rest), asio::as_tuple(asio::use_awaitable));
         if (std::get<0>(read)) co_return;
+        left -= std::min(left, std::get<1>(read));
     }
 }
 
@@ -157,9 +179,15 @@ asio::awaitable<bool> HttpConnection::read_body(Parser& parser) {
         if (std::get<0>(written)) co_return false;
     }
     stream_.expires_after(patience());
-    auto read = co_await http::async_read(stream_, buffer_, parser, asio::as_tuple(asio::use_awaitable));
-    if (std::get<0>(read)) {
-        co_await refuse_unread(std::get<0>(read));
+    parser.eager(true);   // or a read ends after a head or a chunk's
+    while (!parser.is_done()) {
+        auto read = co_await http::async_read_some(stream_, buffer_, parser, asio::as_tuple(asio::use_awaitable));
+        if (std::get<0>(read)) {
+            co_await refuse_unread(std::get<0>(read));
+            co_return false;
+        }
+        if (body_room_->grow_to(message.body().size())) continue;
+        co_await refuse_without_room();
         co_return false;
     }
     co_return true;
@@ -167,7 +195,8 @@ asio::awaitable<bool> HttpConnection::read_body(Parser& parser) {
 
 asio::awaitable<bool> HttpConnection::read_request(Parser& parser) {
     parser.header_limit(kMaxHeaderBytes);
-    parser.body_limit(static_cast<std::uint64_t>(state_.config.server.max_message_kib) * 1024);
+    parser.body_limit(max_message_bytes());
+    body_room_.emplace(state_.message_room);
     stream_.expires_after(seconds(state_.config.server.header_seconds));
     auto head = co_await http::async_read_header(stream_, buffer_, parser, asio::as_tuple(asio::use_awaitable));
     if (std::get<0>(head)) {
@@ -310,6 +339,7 @@ asio::awaitable<bool> HttpConnection::serve_one(Parser& parser) {
     } else if (upgrade) {
         log_request(request, 101, begin_ns);
         message.body() = std::move(subprotocol);
+        body_room_.reset();
         co_await become_websocket(std::move(message), std::move(request));
         co_return false;
     } else if (request.method == "OPTIONS") {
@@ -317,11 +347,11 @@ asio::awaitable<bool> HttpConnection::serve_one(Parser& parser) {
         reply.status = 204;
         co_await exchange.reply(std::move(reply));
     } else {
-        request.body = std::move(message.body());
         stream_.socket().non_blocking(true);
         TaskGroup watcher(stream_.get_executor(), TaskGroup::Sink());
         watcher.spawn(watch(exchange));
         HttpRequest handed = request;
+        handed.body = std::move(message.body());
         co_await serve_http(state_, std::move(handed), exchange);
         exchange.is_over = true;   // a wait that has ended already is not reached by the cancels below
         beast::error_code ignored;
@@ -339,7 +369,7 @@ asio::awaitable<void> HttpConnection::become_websocket(UpgradeRequest request, H
     request.body().clear();
     options.request_id = plain.request_id;
     options.ping_seconds = state_.config.server.ping_seconds;
-    options.max_message_bytes = static_cast<std::size_t>(state_.config.server.max_message_kib) * 1024;
+    options.max_message_bytes = max_message_bytes();
     options.room = &state_.message_room;
     options.on_no_room = [this] { state_.log(LogLevel::warning, "no room for a message beside others that never end: its socket closes"); };
     // A client that did not wait for the answer to its handshake.
@@ -388,6 +418,7 @@ asio::awaitable<void> HttpConnection::run() {
         const bool whole = co_await read_request(*parser);
         if (!whole) co_return;
         const bool again = co_await serve_one(*parser);
+        body_room_.reset();
         if (!again) break;
     }
     if (!stream_ || !stream_.socket().is_open()) co_return;

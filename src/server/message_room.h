@@ -1,5 +1,6 @@
-// MessageRoom: the bytes of all WebSocket messages that have begun and not ended, bounded together: each is bounded by
-// server.max_message_kib, which many sockets that never end theirs would have many times. Server thread.
+// MessageRoom: the bytes of all WebSocket messages that have begun and not ended and of the bodies of all HTTP requests that have not,
+// bounded together: each is bounded by server.max_message_kib, which many connections that never end theirs would have many times.
+// Server thread.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ public:
     MessageRoom(const MessageRoom&) = delete;
     MessageRoom& operator=(const MessageRoom&) = delete;
 
-    /// What one message holds; gives it back at its end.
+    /// What one message or body holds; gives it back at its end.
     class Share {
     public:
         explicit Share(MessageRoom& room) : room_(room) {}

@@ -352,6 +352,37 @@ def test_messages_that_never_end_share_one_room_and_ordinary_ones_come_through()
     assert server.stop() == 0
 
 
+def test_bodies_that_never_end_share_that_room_and_ordinary_requests_come_through():
+    server = Server("--set", "device.kind=sim")
+    before = resident_mib(server)
+    size = 4 << 20
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
+    connections = []
+
+    def begin_body():
+        connections.append(open_socket(server))
+        connections[-1].sendall(head + b" " * (size - 1))
+        return connections[-1]
+    for _ in range(65):
+        begin_body()
+    long_body = json.dumps({"prompt": "x", "max_tokens": 2}).encode().rjust(size - 1)
+    for _ in range(500):                                  # until all that was sent has been read
+        status, headers, text = call(server, "/v1/completions", long_body)
+        if status != 200:
+            break
+        time.sleep(0.02)
+    assert status == 503 and headers["Retry-After"] == "1"
+    error = json.loads(text)["error"]
+    assert error["code"] == "queue_full" and "no room for this body" in error["message"]
+    assert call(server, "/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
+    assert resident_mib(server) < before + 300
+    for connection in connections:
+        connection.close()
+    clean(server)
+    assert call(server, "/v1/completions", long_body)[0] == 200     # what they held is given back
+    assert server.stop() == 0
+
+
 def test_mutated_frames_never_end_the_socket_or_a_neighbour(strict):
     """JSON with its parts exchanged: each frame is answered or taken, and the stream beside them goes on."""
     chance = random.Random(3)

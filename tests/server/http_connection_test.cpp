@@ -20,9 +20,9 @@ namespace {
 
 constexpr int kBuffer = 16 * 1024;   // of either end's socket
 
-/// Answered with ten times what the sockets hold, in pieces: the client decides when the next one goes out.
-std::string request() {
-    const std::string body = R"({"prompt":")" + std::string(40'000, 'x') + "\"}";
+/// By default answered with ten times what the sockets hold, in pieces: the client decides when the next one goes out.
+std::string request(std::size_t num_spaces = 0) {
+    const std::string body = R"({"prompt":")" + std::string(40'000, 'x') + "\"}" + std::string(num_spaces, ' ');
     return "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
@@ -66,6 +66,17 @@ public:
         for (size_t at = 0; (at = received_.find("\"count\":40000", at)) != std::string::npos; ++at) ++count;
         return count;
     }
+    bool hears(std::string_view text) {
+        return host_.run_until([&] {
+            read_all();
+            return received_.find(text) != std::string::npos;
+        });
+    }
+    void close() {
+        boost::system::error_code ignored;
+        client_.close(ignored);
+        host_.run_until([this] { return ended_; });
+    }
     bool answers(int count) {
         return host_.run_until([&] {
             read_all();
@@ -105,4 +116,31 @@ TEST_CASE("the next request of a kept-alive connection is answered, whenever it 
         REQUIRE(connection.answers(3));
     }
     CHECK(num_early > 3);   // the rounds reach from the middle of the first answer to after it
+}
+
+TEST_CASE("bodies take from the room that messages share, and each gives back what it took") {
+    LoadedState host;
+    constexpr std::size_t kFree = MessageRoom::kFreeBytes, kAll = kFree + MessageRoom::kBytes;
+    const auto is_whole = [&] { return MessageRoom::Share(host.state.message_room).grow_to(kAll); };
+    const std::string small = request(), large = request(80'000);
+    {
+        MessageRoom::Share others(host.state.message_room);
+        REQUIRE(others.grow_to(kAll - 10'000));
+        Connection refused(host), usual(host);
+        REQUIRE(refused.send(large));
+        CHECK(refused.hears("HTTP/1.1 503 "));
+        CHECK(refused.hears("\r\nRetry-After: 1\r\n"));
+        CHECK(refused.hears("\"queue_full\""));
+        REQUIRE(usual.send(small));
+        CHECK(usual.answers(1));
+    }
+    CHECK(is_whole());
+    Connection kept(host), left(host);
+    REQUIRE(kept.send(large));
+    CHECK(kept.answers(1));
+    CHECK(host.run_until(is_whole));   // the connection lives on
+    REQUIRE(left.send(std::string_view(large).substr(0, 100'000)));
+    CHECK(host.run_until([&] { return !is_whole(); }));
+    left.close();
+    CHECK(is_whole());
 }
