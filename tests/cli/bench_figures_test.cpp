@@ -39,11 +39,33 @@ TEST_CASE("tokens of one frame are a gap and zeros") {
 
 TEST_CASE("lateness is the share over the promise and what lies over it") {
     const RequestSample s = sample(0, 5, {10, 50, 40, 60});
-    const Lateness late = lateness(s.gaps, 40.001);
+    Targets targets;
+    targets.itl_ms = 40.001;
+    const Lateness late = lateness(judged_gaps(s, targets));
     CHECK(late.num_gaps == 4);
     CHECK(late.share == Approx(0.5));
     CHECK(late.ms_per_1000_tokens == Approx((9.999 + 19.999) / 4 * 1000));
-    CHECK(lateness({}, 40).share == 0);
+    CHECK(lateness({}).share == 0);
+}
+
+TEST_CASE("in an envelope a stream lends its lead, three gaps at most, and who is behind has the gap alone") {
+    Targets targets;
+    targets.itl_ms = 40;
+    targets.envelope = true;
+    // Leads before each gap, in ms: 0, 30, 0.1, -10.9, -0.9.
+    const RequestSample s = sample(0, 5, {10, 69.9, 51, 30, 41});
+    const std::vector<JudgedGap> judged = judged_gaps(s, targets);
+    REQUIRE(judged.size() == 5);
+    const double allowed[] = {40, 70, 40.1, 40, 40};
+    for (size_t i = 0; i < judged.size(); ++i) CHECK(judged[i].allowed_ms == Approx(allowed[i]));
+    CHECK(lateness(judged).share == Approx(0.4));
+    CHECK(lateness(judged).ms_per_1000_tokens == Approx((51 - 40.1 + 1) / 5 * 1000));
+    const RequestSample far_ahead = sample(0, 5, {1, 1, 1, 1, 1, 1, 119, 121});
+    CHECK(lateness(judged_gaps(far_ahead, targets)).share == Approx(1.0 / 8));
+    CHECK(point_figures({s}, targets).goodput_share == 0);
+    CHECK(point_figures({sample(0, 5, {10, 69.9, 30})}, targets).goodput_share == 1);
+    targets.envelope = false;
+    CHECK(lateness(judged_gaps(s, targets)).share == Approx(0.6));
 }
 
 TEST_CASE("a point's figures") {
@@ -92,7 +114,7 @@ TEST_CASE("an insertion counts the gaps while the prompt is unfinished, the last
     round.inserted = sample(1.105, 150, {10});
     round.inserted.sent_s = 1.105;
     round.inserted.prompt_tokens = 300;
-    const InsertFigures f = insert_figures({round}, 40);
+    const InsertFigures f = insert_figures({round}, Targets());
     CHECK(f.outlived);
     CHECK(f.plain_itl_ms.count == 10);
     CHECK(f.plain_itl_ms.p50 == Approx(10));
@@ -104,5 +126,26 @@ TEST_CASE("an insertion counts the gaps while the prompt is unfinished, the last
     CHECK(f.ttft_ms.p50 == Approx(150));
     CHECK(f.prefill_tokens_per_s == Approx(2000));
     round.inserted.first_s = 2.0;
-    CHECK_FALSE(insert_figures({round}, 40).outlived);
+    CHECK_FALSE(insert_figures({round}, Targets()).outlived);
+}
+
+TEST_CASE("what a token takes plainly is right where frames bring several") {
+    InsertRound round;
+    round.plain_begin_s = 1.0;
+    round.settled_s = 1.1;
+    RequestSample several, single;
+    double now = 0.9;
+    several.add_tokens(4, now);
+    single.add_tokens(1, now);
+    for (const int count : {4, 8, 4, 2, 4}) several.add_tokens(count, now += 0.010 * count);    // the last comes after the plain phase
+    now = 1.0;
+    for (int i = 0; i < 5; ++i) single.add_tokens(1, now += 0.010);
+    round.streams = {several};
+    InsertFigures f = insert_figures({round}, Targets());
+    CHECK(f.plain_itl_ms.p50 == 0);
+    CHECK(f.plain_token_ms.p50 == Approx(10));
+    CHECK(f.plain_token_ms.count == f.plain_itl_ms.count);
+    round.streams = {single};
+    f = insert_figures({round}, Targets());
+    CHECK(f.plain_token_ms.p50 == f.plain_itl_ms.p50);
 }

@@ -93,9 +93,10 @@ private:
     asio::awaitable<void> work();
     asio::awaitable<void> load(std::size_t server, int round, int concurrency);
     asio::awaitable<void> insertions();
-    asio::awaitable<double> plain_gap(InsertionPlan plan);
+    asio::awaitable<double> plain_token_ms(InsertionPlan plan);
     [[nodiscard]] LoadRequest request_like(int prompt_tokens, int max_tokens) const;
     [[nodiscard]] int stream_tokens(std::size_t server) const;
+    [[nodiscard]] Targets targets_of(std::size_t server) const;
     void keep_gaps(std::size_t server, const RequestSample& sample);
     void report();
     [[nodiscard]] json::object settings_json() const;
@@ -125,6 +126,13 @@ LoadRequest Bench::request_like(int prompt_tokens, int max_tokens) const {
 
 int Bench::stream_tokens(std::size_t server) const {
     return options_.max_tokens.value_or(names_[server].starts_with("ws:") ? kWholeContext : kInsertStreamTokens);
+}
+
+// Over HTTP the promise that is asked for is an envelope.
+Targets Bench::targets_of(std::size_t server) const {
+    Targets out = targets_;
+    out.envelope = (options_.itl_ms || options_.itl_factor) && !names_[server].starts_with("ws:");
+    return out;
 }
 
 void Bench::keep_gaps(std::size_t server, const RequestSample& sample) {
@@ -178,18 +186,19 @@ asio::awaitable<void> Bench::load(std::size_t server, int round, int concurrency
         samples = co_await runner_.closed(*clients_[server], concurrency, options_.num_requests, model);
     }
     for (const RequestSample& sample : samples) keep_gaps(server, sample);
-    point.figures = point_figures(samples, targets_);
+    point.targets = targets_of(server);
+    point.figures = point_figures(samples, point.targets);
     load_points_.push_back(std::move(point));
 }
 
-// The median gap of the first server's streams with nothing put in.
-asio::awaitable<double> Bench::plain_gap(InsertionPlan plan) {
+// What a token takes the first server's streams with nothing put in, in the median.
+asio::awaitable<double> Bench::plain_token_ms(InsertionPlan plan) {
     plan.inserted.prompt_tokens = 1;
     plan.inserted.max_tokens = 1;
     std::vector<InsertRound> rounds;
     InsertRound round = co_await run_insertion(runner_, *clients_.front(), plan);
     rounds.push_back(std::move(round));
-    co_return insert_figures(rounds, kDefaultItlMs).plain_itl_ms.p50;
+    co_return insert_figures(rounds, Targets()).plain_token_ms.p50;
 }
 
 asio::awaitable<void> Bench::insertions() {
@@ -198,7 +207,7 @@ asio::awaitable<void> Bench::insertions() {
     plan.stream = request_like(options_.prompt_tokens, stream_tokens(0));
     plan.inserted = request_like(options_.insert_tokens, kInsertedOutput);
     if (options_.itl_factor) {
-        const double plain = co_await plain_gap(plan);
+        const double plain = co_await plain_token_ms(plan);
         targets_.itl_ms = plain * *options_.itl_factor;
         if (targets_.itl_ms <= 0) throw load_error(errc::internal, names_.front() + ": the streams gave no tokens");
         plan.stream.itl_ms = targets_.itl_ms;
@@ -224,8 +233,8 @@ asio::awaitable<void> Bench::insertions() {
     for (std::size_t server = 0; server < clients_.size(); ++server) {
         InsertPoint point;
         point.url = names_[server];
-        point.itl_ms = targets_.itl_ms;
-        point.figures = insert_figures(rounds[server], targets_.itl_ms);
+        point.targets = targets_of(server);
+        point.figures = insert_figures(rounds[server], point.targets);
         insert_points_.push_back(std::move(point));
     }
 }
@@ -256,7 +265,7 @@ json::object Bench::settings_json() const {
 
 void Bench::report() {
     const bool insert = options_.scenario == "insert";
-    const std::string table = insert ? insert_table(insert_points_) : load_table(load_points_, targets_);
+    const std::string table = insert ? insert_table(insert_points_) : load_table(load_points_);
     std::fputs(table.c_str(), stdout);
     if (!options_.json.empty()) {
         json::object out;

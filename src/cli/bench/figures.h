@@ -15,15 +15,23 @@ namespace takt::cli {
 struct Targets {
     double itl_ms = 40;
     double ttft_ms = 2000;
+    bool envelope = false;             ///< itl_ms is a pace from the first token on: a stream that is ahead of it may wait longer
 };
+
+struct JudgedGap {
+    TokenGap gap;
+    double allowed_ms = 0;             ///< what it may take under the promise
+};
+/// All gaps of a request, in their order.
+std::vector<JudgedGap> judged_gaps(const RequestSample& sample, const Targets& targets);
 
 /// Lateness of a set of gaps against a promise.
 struct Lateness {
     std::size_t num_gaps = 0;
-    double share = 0;                  ///< of gaps over the promise
+    double share = 0;                  ///< of gaps over what they may take
     double ms_per_1000_tokens = 0;     ///< what the gaps are over it, added up
 };
-Lateness lateness(const std::vector<TokenGap>& gaps, double itl_ms);
+Lateness lateness(const std::vector<JudgedGap>& gaps);
 
 struct PointFigures {
     std::size_t num_requests = 0, num_done = 0;
@@ -50,6 +58,7 @@ struct InsertFigures {
     std::size_t num_rounds = 0;
     bool outlived = true;              ///< every stream went on past the inserted prompt's first token
     Percentiles plain_itl_ms;          ///< gaps of the streams before the insertion
+    Percentiles plain_token_ms;        ///< the same, each frame's gap spread over its tokens
     Percentiles itl_ms;                ///< gaps that end while the inserted prompt is unfinished, each stream's last one whole
     Lateness late;                     ///< over the same gaps
     Lateness late_inside;              ///< over the gaps that end before the inserted prompt's first token came
@@ -58,6 +67,6 @@ struct InsertFigures {
     double prefill_tokens_per_s = 0;   ///< inserted tokens over their TTFT, median round
     std::int64_t inserted_tokens = 0;
 };
-InsertFigures insert_figures(const std::vector<InsertRound>& rounds, double itl_ms);
+InsertFigures insert_figures(const std::vector<InsertRound>& rounds, const Targets& targets);
 
 }  // namespace takt::cli

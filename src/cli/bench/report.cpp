@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 namespace takt::cli {
 
@@ -79,9 +80,23 @@ std::string errors_text(const PointFigures& figures) {
     return out;
 }
 
+// How lateness was judged where it was not gap by gap.
+template <class Point>
+std::string envelope_notes(const std::vector<Point>& points) {
+    std::set<std::string> urls;
+    for (const Point& point : points) {
+        if (point.targets.envelope) urls.insert(point.url);
+    }
+    std::string out;
+    for (const std::string& url : urls) out += url + ": late by the envelope that was asked for: a stream ahead of its pace may wait longer\n";
+    return out;
+}
+
+const char* judgement(const Targets& targets) { return targets.envelope ? "envelope" : "gap"; }
+
 }  // namespace
 
-std::string load_table(const std::vector<LoadPoint>& points, const Targets& targets) {
+std::string load_table(const std::vector<LoadPoint>& points) {
     std::vector<Row> rows;
     rows.push_back({"load", "server", "done", "TTFT ms p50/p95/p99", "n", "TPOT ms p50/p95/p99", "n", "ITL ms p50/p95/p99/max", "n", "late",
                     "late ms/1k", "output tok/s", "prefill tok/s", "goodput /s", "share"});
@@ -93,8 +108,10 @@ std::string load_table(const std::vector<LoadPoint>& points, const Targets& targ
                         number(f.output_tokens_per_s), number(f.prefill_tokens_per_s), number(f.goodput_per_s), percent(f.goodput_share)});
     }
     std::string out = aligned(rows);
+    const Targets targets = points.empty() ? Targets() : points.front().targets;
     out += "late: gaps over " + number(targets.itl_ms) + " ms; good: first token within " + number(targets.ttft_ms) +
            " ms and no late gap; n: values counted\n";
+    out += envelope_notes(points);
     for (const LoadPoint& point : points) {
         const std::string errors = errors_text(point.figures);
         if (!errors.empty()) out += point.load + " " + point.url + ": not done: " + errors + "\n";
@@ -108,12 +125,12 @@ std::string insert_table(const std::vector<InsertPoint>& points) {
                     "late ms/1k", "inserted tokens", "TTFT ms p50", "prefill tok/s"});
     for (const InsertPoint& point : points) {
         const InsertFigures& f = point.figures;
-        rows.push_back({point.url, std::to_string(f.num_rounds), number(point.itl_ms), quartet(f.plain_itl_ms),
+        rows.push_back({point.url, std::to_string(f.num_rounds), number(point.targets.itl_ms), quartet(f.plain_itl_ms),
                         std::to_string(f.plain_itl_ms.count), quartet(f.itl_ms), std::to_string(f.itl_ms.count), percent(f.late.share),
                         number(f.late.ms_per_1000_tokens), std::to_string(f.inserted_tokens), number(f.ttft_ms.p50),
                         number(f.prefill_tokens_per_s)});
     }
-    std::string out = aligned(rows);
+    std::string out = aligned(rows) + envelope_notes(points);
     for (const InsertPoint& point : points) {
         if (!point.figures.outlived) out += point.url + ": a stream ended before the inserted prompt was read; raise --max-tokens\n";
     }
@@ -138,6 +155,7 @@ json::object load_json(const LoadPoint& point) {
     out["itl_ms"] = json_of(f.itl_ms);
     out["send_lag_ms"] = json_of(f.send_lag_ms);
     out["late"] = json_of(f.late);
+    out["late_by"] = judgement(point.targets);
     out["output_tokens"] = f.output_tokens;
     out["frames"] = f.num_frames;
     out["prefill_tokens"] = f.prefill_tokens;
@@ -155,12 +173,14 @@ json::object insert_json(const InsertPoint& point) {
     const InsertFigures& f = point.figures;
     json::object out;
     out["url"] = point.url;
-    out["promise_itl_ms"] = point.itl_ms;
+    out["promise_itl_ms"] = point.targets.itl_ms;
     out["rounds"] = f.num_rounds;
     out["outlived"] = f.outlived;
     out["plain_itl_ms"] = json_of(f.plain_itl_ms);
+    out["plain_token_ms"] = json_of(f.plain_token_ms);
     out["itl_ms"] = json_of(f.itl_ms);
     out["late"] = json_of(f.late);
+    out["late_by"] = judgement(point.targets);
     out["late_inside"] = json_of(f.late_inside);
     out["ttft_ms"] = json_of(f.ttft_ms);
     json::array gaps;

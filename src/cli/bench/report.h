@@ -15,16 +15,17 @@ struct LoadPoint {
     std::string load;          ///< e.g. "8 at once", "4 /s poisson"
     int round = 1;
     double offered = 0;        ///< concurrency, or arrivals a second
+    Targets targets;
     PointFigures figures;
 };
 
 struct InsertPoint {
     std::string url;
-    double itl_ms = 0;         ///< the promise
+    Targets targets;
     InsertFigures figures;
 };
 
-std::string load_table(const std::vector<LoadPoint>& points, const Targets& targets);
+std::string load_table(const std::vector<LoadPoint>& points);
 std::string insert_table(const std::vector<InsertPoint>& points);
 boost::json::object load_json(const LoadPoint& point);
 boost::json::object insert_json(const InsertPoint& point);
