@@ -5,7 +5,8 @@ Streams over WebSocket with credit, cancels and readers that fall asleep, reader
 for a minute with small buffers, HTTP plain and streamed, the Responses dialect, tokenising, broken frames, resets, scrapes, /health: all at
 once against two servers, one plain and one with TLS, each on a simulated device of short steps with few KV blocks. `--rest`: seconds that
 each client rests after an exchange. Ends with 1 if memory or open files grew, if an accepted request is missing from the books, or if
-anything that should have been answered was not.
+anything that should have been answered was not. Connections that fail under a client, as when the machine stands still for longer than the
+server waits, are counted apart by client and reason (`failed_connections`); more of them than one in a hundred exchanges are a fault.
 """
 import argparse
 import asyncio
@@ -34,13 +35,14 @@ SETTINGS = ["server.port=0", "log.level=error", "device.kind=sim", "sim.scale=0.
 PATIENT = ["server.ping_seconds=3600", "server.header_seconds=3600"]
 STALL_SECONDS = 60
 STALL_PATIENCE = 300        # a client that slept may never hear that its server let it go: the books tell whether that was clean
+MOST_FAILED_SHARE = 0.01    # of all exchanges
 GROWTH_LIMIT_KIB = 2048     # of the last quarter's median over the second's: caches and arenas fill in the first
 
 
 class Load:
     def __init__(self, port, context, seconds, rest):
         self.port, self.context, self.end, self.rest = port, context, time.monotonic() + seconds, rest
-        self.counts = {}
+        self.counts, self.failed = {}, {}
         self.health_ms = []
         # As patient as the rest: the machine may stand still for minutes, and then every clock is late at once.
         self.secure = {"ssl": context, "ssl_handshake_timeout": 3600} if context else {}
@@ -54,6 +56,19 @@ class Load:
     def open(self):
         return time.monotonic() < self.end
 
+    async def keep_up(self, client, seed):
+        """Runs a client to the end: one whose connection fails comes again. What the server answers is never such a failure."""
+        while self.open():
+            try:
+                return await client(seed)
+            except websockets.InvalidStatus:
+                raise
+            except (OSError, EOFError, websockets.WebSocketException) as problem:
+                reason = f"{client.__name__}: {type(problem).__name__}: {problem}"
+                self.failed[reason] = self.failed.get(reason, 0) + 1
+            seed += 1000
+            await asyncio.sleep(min(1, max(0, self.end - time.monotonic())))
+
     async def http(self, path, body=None, raw=None):
         """(status, body) of one request on a connection of its own."""
         reader, writer = await self.connect()
@@ -62,6 +77,8 @@ class Load:
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         answer = await asyncio.wait_for(reader.read(), 3600)
         writer.close()
+        if not answer:
+            raise ConnectionError("closed without an answer")
         return int(answer.split(b" ", 2)[1]), answer
 
     async def streams(self, seed):
@@ -188,7 +205,7 @@ class Load:
                 self.count("stalled events " + type(problem).__name__)
             writer.close()
 
-    async def health(self):
+    async def health(self, _seed):
         """/health every second, on a connection of its own: how long its answer took."""
         while self.open():
             began = time.monotonic()
@@ -216,9 +233,9 @@ def open_files(pid):
 async def run(port, context, pid, options):
     """One server's load: (load, memory in KiB at even distances, open files likewise, the books after it, what the clients did not expect)."""
     load = Load(port, context, options.minutes * 60, options.rest)
-    tasks = [asyncio.create_task(work) for work in
-             [*(load.streams(i) for i in range(12)), *(load.requests(100 + i) for i in range(4)), *(load.resets(200 + i) for i in range(2)),
-              load.stalled_sockets(300), *(load.stalled_events(400 + i) for i in range(2)), load.health()]]
+    clients = [(load.streams, 0, 12), (load.requests, 100, 4), (load.resets, 200, 2), (load.stalled_sockets, 300, 1),
+               (load.stalled_events, 400, 2), (load.health, 500, 1)]
+    tasks = [asyncio.create_task(load.keep_up(client, first + i)) for client, first, count in clients for i in range(count)]
     memory, files, idle_files = [], [], open_files(pid)
     while load.open():
         await asyncio.sleep(min(1.0, options.minutes))
@@ -254,6 +271,9 @@ def judge(load, memory, files, books, problems, exit_code):
     if books["takt_requests_accepted_total"] != books["takt_requests_finished_total"]:
         faults.append("accepted and finished differ")
     faults += [f"{name} is {books[name]}" for name in ("takt_requests_running", "takt_requests_waiting", "takt_kv_blocks_used") if books[name]]
+    num_failed = sum(load.failed.values())
+    if num_failed > MOST_FAILED_SHARE * sum(counts.values()):
+        faults.append(f"{num_failed} connections failed, beside {sum(counts.values())} exchanges")
     if any(key.startswith("http 5") for key in counts):
         faults.append("a 5xx answer")
     if files["idle_after"] > files["idle_before"] + 2:      # the engine may keep one open that it had not needed yet
@@ -269,7 +289,7 @@ def judge(load, memory, files, books, problems, exit_code):
                           for share in (50, 99, 100)},
             "books": {name: books[name] for name in ("takt_requests_accepted_total", "takt_requests_finished_total", "takt_requests_refused_total",
                                                      "takt_generated_tokens_total", "takt_preemptions_total", "takt_kv_blocks_used")},
-            "done": counts}
+            "done": counts, "failed_connections": load.failed}
 
 
 def main():
@@ -307,4 +327,5 @@ def main():
     return 1 if any(part["faults"] for part in parts.values()) else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
