@@ -110,12 +110,17 @@ TEST_CASE("comparisons, batches and formats are Jinja's at their edges") {
         {"{{ 1 <= 1 }} {{ 2 <= 1 }} {{ 1 >= 1 }} {{ 1 < 1 }}", "True False True False"},
         {"{% for b in [1, 2, 3]|batch(2) %}{{ b|join('-') }};{% endfor %}", "1-2;3;"},
         {"{{ '%.2f' % 1.239 }} {{ '%d' % 3.7 }}", "1.24 3"},
+        {"{{ 'aXXbXXXcX'.rsplit('XX') }} {{ 'aaaa'.rsplit('aa', 1) }} {{ ''.rsplit(',') }}", "['a', 'bX', 'cX'] ['aa', ''] ['']"},
+        {"{{ 'abab'.rfind('ab') }} {{ 'abab'.find('b') }} {{ 'ab'.rfind('') }} {{ 'ab'.find('c') }}", "2 1 2 -1"},
+        {"{% for a in 'x' %}{% for b in 'y' %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{% endfor %}", "10"},
+        {"{{ 1e400 }} {{ '-1e400'|float }} {{ '1e400'|int(7) }}", "inf -inf 7"},
     };
     for (const auto& [source, wanted] : cases) {
         INFO(source);
         CHECK(marked(chat_of(source, input_of("[]"))) == wanted);
     }
     CHECK(error_of("{{ [1]|batch(0)|list }}").kind == TemplateErrorKind::type);
+    CHECK(error_of("{{ '99999999999999999999'|int }}").message == "int: an integer of over 64 bits");
 }
 
 TEST_CASE("a name with dots goes from part to part, as Jinja's does") {
@@ -174,6 +179,29 @@ TEST_CASE("no template hangs, recurses or grows without bound") {
         const TemplateError error = error_of(source);
         INFO(source);
         CHECK((error.kind == TemplateErrorKind::limit || error.kind == TemplateErrorKind::type));
+    }
+    // Searches in texts that repeat themselves take no product of both sizes.
+    CHECK(chat_of("{% set t = 'a' * 2000000 %}{% set a = 'a' * 1000000 %}{{ t.find(a ~ 'b') }} {{ t.rfind('b' ~ a) }} {{ (a ~ 'b') in t }} "
+                  "{{ t.split(a ~ 'b')|length }} {{ t.rsplit('b' ~ a)|length }} {{ t|replace(a ~ 'b', '')|length }} "
+                  "{{ t.strip('b' * 2000000 ~ 'a')|length }}", input_of("[]")).text() == "-1 -1 False 1 1 2000000 0");
+    // Neither do names in great numbers, nor functions that look through a long text and give little back.
+    const auto many = [](const std::string& before, const std::string& after) {
+        std::string out;
+        for (int i = 0; i < 40'000; ++i) out += before + std::to_string(i) + after;
+        return out;
+    };
+    const std::string loops = "{% for i in range(99999) %}{% for j in range(99999) %}";
+    const std::string ends = "{% endfor %}{% endfor %}";
+    for (const std::string& source : {
+             "{{ {" + many("", ":1,") + "0:1}|length }}",
+             "{{ dict(" + many("a", "=1,") + "b=1)|length }}",
+             many("{% set a", "=1 %}") + loops + "{{ zz }}" + ends,
+             "{% set n = namespace(" + many("a", "=1,") + "b=1) %}" + loops + "{% set n.b = n.zz %}" + ends,
+             "{% macro m(" + many("a", "=1,") + "b=1) %}{% endmacro %}" + loops + "{{ m() }}" + ends,
+             "{% set t = 'a ' * 500000 %}" + loops + "{% set x = t|wordcount %}" + ends,
+         }) {
+        INFO(source.substr(0, 60));
+        CHECK(error_of(source).kind == TemplateErrorKind::limit);
     }
     // Rings of namespaces end with the render.
     CHECK(chat_of("{% set a = namespace() %}{% set a.me = a %}{{ a.me.me is defined }}", input_of("[]")).text() ==

@@ -25,8 +25,8 @@ Value loop_attribute(Machine& machine, const Value& object, std::string_view nam
     if (name == "first") return Value::boolean(loop.index0 == 0);
     if (name == "last") return Value::boolean(loop.index0 + 1 == size);
     if (name == "length") return number(size);
-    if (name == "depth") return number(loop.depth0 + 1);
-    if (name == "depth0") return number(loop.depth0);
+    if (name == "depth") return number(1);   // loops inside others count only where a loop calls itself
+    if (name == "depth0") return number(0);
     if (name == "previtem") {
         return loop.index0 > 0 ? loop.items->items[loop.index0 - 1] : Value::undefined("there is no previous item");
     }
@@ -52,6 +52,7 @@ Value refuse_change(Machine& machine, const Value& object, const Arguments&) {
 std::optional<Value> plain_attribute(Machine& machine, const Value& object, std::string_view name) {
     if (object.as_loop() != nullptr) return loop_attribute(machine, object, name);
     if (const Namespace* space = object.as_namespace()) {
+        if (!machine.spend(space->attributes.size() / 16)) return {};
         for (const auto& [key, value] : space->attributes) {
             if (key == name) return value;
         }

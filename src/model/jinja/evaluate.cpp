@@ -67,8 +67,9 @@ Value Machine::evaluate_inner(const Expression& expression) {
 }
 
 Value Machine::evaluate_name(const Expression& expression) {
-    const Value* found = scope_->find(expression.name);
+    const Value* found = find_name(expression.name);
     if (found != nullptr) return *found;
+    if (failed_) return {};
     const Function global = find_global(expression.name);
     if (global != nullptr) return make_function(expression.name, global);
     return Value::undefined("'" + expression.name + "' is undefined");
@@ -90,6 +91,7 @@ Value Machine::evaluate_container(const Expression& expression) {
             replaced = true;
             break;
         }
+        if (failed_) return {};
         if (!replaced) entries.emplace_back(items[i], items[i + 1]);
     }
     return make_dict(std::move(entries));
@@ -170,6 +172,7 @@ Value Machine::call(const Value& callable, const Arguments& arguments) {
     const Callable* target = callable.as_callable();
     if (target == nullptr) return fail_type("'" + std::string(type_name(callable)) + "' object is not callable");
     if (target->macro != nullptr) return call_macro(*target, arguments);
+    if (!spend_look(target->self)) return {};
     Value out = target->function(*this, target->self, arguments);
     return failed_ ? Value{} : out;
 }
@@ -177,6 +180,7 @@ Value Machine::call(const Value& callable, const Arguments& arguments) {
 Value Machine::filter(std::string_view name, const Value& self, const Arguments& arguments) {
     const Function function = find_filter(name);
     if (function == nullptr) return fail_type("no filter named '" + std::string(name) + "' in this version");
+    if (!spend_look(self)) return {};
     Value out = function(*this, self, arguments);
     return failed_ ? Value{} : out;
 }

@@ -38,6 +38,7 @@ Value global_dict(Machine& machine, const Value&, const Arguments& arguments) {
         entries.insert(entries.end(), dict->entries.begin(), dict->entries.end());
     }
     for (const auto& [name, value] : arguments.named) {
+        if (!machine.spend(entries.size())) return {};
         const auto known = std::find_if(entries.begin(), entries.end(), [&key = name](const auto& entry) {
             return entry.first.as_text() != nullptr && entry.first.as_text()->bytes() == key;
         });

@@ -188,9 +188,7 @@ Machine::Flow Machine::execute_loop(const Statement& statement) {
     if (items->items.empty()) return execute(statement.otherwise);
     auto loop = std::make_shared<Loop>();
     loop->items = std::move(items);
-    loop->depth0 = loop_depth_++;
     execute_iterations(statement, loop);
-    --loop_depth_;
     return Flow::normal;
 }
 
@@ -200,7 +198,7 @@ void Machine::execute_iterations(const Statement& statement, const std::shared_p
     for (loop->index0 = 0; loop->index0 < loop->items->items.size() && !failed_; ++loop->index0) {
         const uint64_t macros_before = num_macros_;
         scope_ = push_scope(outer);
-        scope_->set("loop", loop_value);
+        set_name("loop", loop_value);
         bind(statement.targets, loop->items->items[loop->index0]);
         const Flow flow = spend(1) ? execute(statement.body) : Flow::normal;
         pop_scope(outer, num_macros_ != macros_before);
@@ -219,17 +217,30 @@ void Machine::bind(const std::vector<std::string>& targets, const Value& value) 
     for (size_t i = 0; i < targets.size(); ++i) assign(targets[i], items->items[i]);
 }
 
+const Value* Machine::find_name(std::string_view name) {
+    uint64_t num_compared = 0;
+    const Value* found = scope_->find(name, num_compared);
+    return spend(num_compared / 16) ? found : nullptr;
+}
+
+void Machine::set_name(std::string_view name, Value value) {
+    if (spend(scope_->size() / 16)) scope_->set(name, std::move(value));
+}
+
+bool Machine::spend_look(const Value& self) { return self.as_text() == nullptr || spend(self.as_text()->size() / 8); }
+
 void Machine::assign(const std::string& target, Value value) {
     if (failed_) return;
     const size_t dot = target.find('.');
-    if (dot == std::string::npos) return scope_->set(target, std::move(value));
-    const Value* found = scope_->find(std::string_view(target).substr(0, dot));
+    if (dot == std::string::npos) return set_name(target, std::move(value));
+    const Value* found = find_name(std::string_view(target).substr(0, dot));
     Namespace* space = found == nullptr ? nullptr : found->as_namespace();
     if (space == nullptr) {
         fail_type("cannot assign attribute on non-namespace object");
         return;
     }
     const std::string name = target.substr(dot + 1);
+    if (!spend(space->attributes.size() / 16)) return;
     for (auto& [key, old] : space->attributes) {
         if (key == name) {
             old = std::move(value);
@@ -250,7 +261,7 @@ void Machine::execute_with(const Statement& statement) {
     std::vector<Value> values;
     for (const auto& [name, expression] : statement.assignments) values.push_back(evaluate(*expression));
     scope_ = push_scope(outer);
-    for (size_t i = 0; i < values.size(); ++i) scope_->set(statement.assignments[i].first, std::move(values[i]));
+    for (size_t i = 0; i < values.size(); ++i) set_name(statement.assignments[i].first, std::move(values[i]));
     execute(statement.body);
     pop_scope(outer, num_macros_ != macros_before);
 }
@@ -262,7 +273,7 @@ void Machine::define_macro(const Statement& statement) {
     callable->scope = scope_;
     ++num_macros_;
     if (!spend_bytes(sizeof(Callable))) return;
-    scope_->set(statement.name, Value(Value::Data(Value::CallablePtr(std::move(callable)))));
+    set_name(statement.name, Value(Value::Data(Value::CallablePtr(std::move(callable)))));
 }
 
 void Machine::execute_call_block(const Statement& statement) {
@@ -339,20 +350,20 @@ Value Machine::call_macro(const Callable& callable, const Arguments& arguments) 
             return fail_type("macro '" + callable.name + "' takes no keyword argument '" + name + "'");
     }
     const DepthGuard guard(*this);
-    if (failed_) return {};
+    if (failed_ || !spend(parameters.size() * (arguments.named.size() + 1) / 16)) return {};
     Scope* const outer = scope_;
     const uint64_t macros_before = num_macros_;
     scope_ = push_scope(callable.scope);
-    if (!callable.caller.is_undefined()) scope_->set("caller", callable.caller);
+    if (!callable.caller.is_undefined()) set_name("caller", callable.caller);
     for (size_t i = 0; i < parameters.size(); ++i) {
         const Parameter& parameter = parameters[i];
         const Value* given = arguments.get(i, parameter.name);
         if (given != nullptr) {
-            scope_->set(parameter.name, *given);
+            set_name(parameter.name, *given);
         } else if (parameter.fallback != nullptr) {
-            scope_->set(parameter.name, evaluate(*parameter.fallback));
+            set_name(parameter.name, evaluate(*parameter.fallback));
         } else {
-            scope_->set(parameter.name, Value::undefined("parameter '" + parameter.name + "' was not provided"));
+            set_name(parameter.name, Value::undefined("parameter '" + parameter.name + "' was not provided"));
         }
     }
     Value out = make_text(capture(macro.body));

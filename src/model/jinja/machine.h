@@ -29,7 +29,8 @@ struct Failure {
     int line = 0;
 };
 
-/// Bounds of one render. Steps are roughly nodes visited plus 64-byte pieces of text handled.
+/// Bounds of one render. Steps are roughly nodes visited, 64-byte pieces of text made, 8-byte pieces of text that a function looks
+/// through and sixteens of names compared.
 struct Limits {
     uint64_t max_steps = 20'000'000;
     uint64_t max_bytes = uint64_t{512} << 20;  ///< made in all, not held at once
@@ -42,14 +43,18 @@ class Scope {
 public:
     explicit Scope(Scope* parent) : parent_(parent) {}
 
-    [[nodiscard]] const Value* find(std::string_view name) const {
+    /// `num_compared` grows by the names that were compared.
+    [[nodiscard]] const Value* find(std::string_view name, uint64_t& num_compared) const {
         for (const Scope* scope = this; scope != nullptr; scope = scope->parent_) {
             for (const auto& [key, value] : scope->names_) {
+                ++num_compared;
                 if (key == name) return &value;
             }
         }
         return nullptr;
     }
+
+    [[nodiscard]] size_t size() const { return names_.size(); }
 
     void set(std::string_view name, Value value) {
         for (auto& [key, old] : names_) {
@@ -126,6 +131,11 @@ private:
     void execute_call_block(const Statement& statement);
     void define_macro(const Statement& statement);
     void assign(const std::string& target, Value value);
+    /// A name of the scopes, or nullptr; sets one in the innermost.
+    const Value* find_name(std::string_view name);
+    void set_name(std::string_view name, Value value);
+    /// Counts what a function of a text costs that looks through it once.
+    bool spend_look(const Value& self);
     void bind(const std::vector<std::string>& targets, const Value& value);
     Text capture(const Statements& body);
     Value filtered(const Expression* chain, Value hole);
@@ -166,7 +176,6 @@ private:
     Scope* scope_ = nullptr;
     std::deque<std::unique_ptr<Scope>> scopes_;
     uint64_t num_macros_ = 0;  // made so far: a scope in which one was made is kept
-    size_t loop_depth_ = 0;
     // Namespaces may hold each other in rings: the machine keeps them all and empties them at the end.
     std::vector<std::shared_ptr<Namespace>> namespaces_;
     const Value* hole_ = nullptr;  // what the undefined constant of a filter chain stands for

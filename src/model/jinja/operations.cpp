@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "model/jinja/text_functions.h"
+
 namespace takt::jinja {
 namespace {
 
@@ -181,7 +183,7 @@ bool contains(Machine& machine, const Value& container, const Value& item) {
             machine.fail_type("'in <string>' requires string as left operand, not " + std::string(type_name(item)));
             return false;
         }
-        return machine.spend(text->size() / 64) && text->bytes().find(part->bytes()) != std::string::npos;
+        return machine.spend(text->size() / 64) && find_part(text->bytes(), part->bytes()) != std::string::npos;
     }
     if (const Dict* dict = container.as_dict()) {
         for (const auto& [key, value] : dict->entries) {

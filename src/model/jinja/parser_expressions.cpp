@@ -2,6 +2,7 @@
 // sign, then postfix and filters. Pure; one parse, one thread.
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "model/jinja/parser_state.h"
 
@@ -257,7 +258,8 @@ ExpressionPtr ExpressionParser::primary() {
         }
         case TokenKind::number: {
             double value = 0;
-            std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
+            const auto [end, code] = std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
+            if (code == std::errc::result_out_of_range) value = std::strtod(std::string(token.text).c_str(), nullptr);
             next();
             return make_constant(Value::number(value));
         }

@@ -51,10 +51,12 @@ Value test_divisible(Machine& machine, const Value& self, const Arguments& argum
 
 Value test_lower(Machine& machine, const Value& self, const Arguments&) {
     const Text text = text_of(machine, self);
+    if (!machine.spend(text.size() / 8)) return {};
     return yes_if(lowercase(text).bytes() == text.bytes() && uppercase(text).bytes() != text.bytes());
 }
 Value test_upper(Machine& machine, const Value& self, const Arguments&) {
     const Text text = text_of(machine, self);
+    if (!machine.spend(text.size() / 8)) return {};
     return yes_if(uppercase(text).bytes() == text.bytes() && lowercase(text).bytes() != text.bytes());
 }
 

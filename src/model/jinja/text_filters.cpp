@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "model/jinja/functions.h"
 #include "model/jinja/json_read.h"
@@ -105,8 +106,9 @@ std::optional<double> read_number(const Text& text) {
     if (bytes.starts_with('+')) bytes.erase(0, 1);
     double value = 0;
     const auto [end, code] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), value);
-    if (bytes.empty() || code != std::errc{} || end != bytes.data() + bytes.size()) return std::nullopt;
-    return value;
+    if (bytes.empty() || end != bytes.data() + bytes.size()) return std::nullopt;
+    if (code == std::errc::result_out_of_range) return std::strtod(bytes.c_str(), nullptr);  // infinity or zero, as in Python
+    return code == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
 Value filter_int(Machine& machine, const Value& self, const Arguments& arguments) {
@@ -122,6 +124,7 @@ Value filter_int(Machine& machine, const Value& self, const Arguments& arguments
         const auto [end, code] =
             std::from_chars(bytes.data(), bytes.data() + bytes.size(), whole, static_cast<int>(base));
         if (!bytes.empty() && code == std::errc{} && end == bytes.data() + bytes.size()) return Value::integer(whole);
+        if (code == std::errc::result_out_of_range) return machine.fail_type("int: an integer of over 64 bits");
         const auto read = read_number(*text);
         if (!read) return fallback;
         number = *read;
@@ -131,7 +134,9 @@ Value filter_int(Machine& machine, const Value& self, const Arguments& arguments
     } else {
         return fallback;
     }
-    return number > -9.2e18 && number < 9.2e18 ? Value::integer(static_cast<int64_t>(number)) : fallback;
+    if (!std::isfinite(number)) return fallback;
+    if (!(number > -9.2e18 && number < 9.2e18)) return machine.fail_type("int: an integer of over 64 bits");
+    return Value::integer(static_cast<int64_t>(number));
 }
 
 Value filter_float(Machine&, const Value& self, const Arguments& arguments) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
+#include <set>
 
 #include "model/jinja/operations.h"
 #include "model/unicode.h"
@@ -43,6 +45,16 @@ bool begins_word_after(char32_t previous, bool python_words) {
     if (python_words) return character_class(previous) != CharacterClass::letter;
     return is_python_space(previous) ||
            (previous < 0x80 && std::string_view("-({[<").find(static_cast<char>(previous)) != std::string_view::npos);
+}
+
+std::set<std::string_view> characters_of(std::string_view text) {
+    std::set<std::string_view> out;
+    for (size_t i = 0; i < text.size();) {
+        const uint32_t size = decode_utf8(text, i).size;
+        out.insert(text.substr(i, size));
+        i += size;
+    }
+    return out;
 }
 
 size_t next_space(const Text& text, size_t from, bool wanted) {
@@ -99,12 +111,11 @@ bool is_python_space(char32_t cp) { return (cp >= 0x1C && cp <= 0x1F) || is_whit
 
 Text stripped(const Text& text, const std::string* characters, bool left, bool right) {
     const std::string& bytes = text.bytes();
+    const std::set<std::string_view> wanted = characters == nullptr ? std::set<std::string_view>() : characters_of(*characters);
     const auto goes = [&](size_t at) {
         const DecodedCharacter c = decode_utf8(bytes, at);
         if (characters == nullptr) return c.valid && is_python_space(c.code_point);
-        const std::string_view one = std::string_view(bytes).substr(at, c.size);
-        // A character of the set, not a piece of a longer one: UTF-8 makes that a plain search.
-        return characters->find(one) != std::string::npos;
+        return wanted.contains(std::string_view(bytes).substr(at, c.size));
     };
     size_t begin = 0;
     size_t end = bytes.size();
@@ -132,6 +143,19 @@ Text titled(const Text& text, bool python_words) {
     });
 }
 
+size_t find_part(std::string_view text, std::string_view part, size_t from) {
+    if (from > text.size()) return std::string_view::npos;
+    if (part.empty()) return from;
+    const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+    return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_part(std::string_view text, std::string_view part) {
+    const std::string backwards(text.rbegin(), text.rend()), wanted(part.rbegin(), part.rend());
+    const size_t at = find_part(backwards, wanted);
+    return at == std::string_view::npos ? at : text.size() - at - part.size();
+}
+
 Text replaced(Machine& machine, const Text& text, std::string_view from, const Text& to, int64_t limit) {
     const std::string& bytes = text.bytes();
     Text out;
@@ -149,8 +173,8 @@ Text replaced(Machine& machine, const Text& text, std::string_view from, const T
         out.append(text, std::min(done, bytes.size()), bytes.size());
         return out;
     }
-    for (size_t at = bytes.find(from); at != std::string::npos && (limit < 0 || count < limit);
-         at = bytes.find(from, done), ++count) {
+    for (size_t at = find_part(bytes, from); at != std::string::npos && (limit < 0 || count < limit);
+         at = find_part(bytes, from, done), ++count) {
         if (!machine.spend_bytes(to.size() + 1)) return out;
         out.append(text, done, at);
         out.append(to);
@@ -164,9 +188,9 @@ std::vector<Text> split(const Text& text, const std::string* separator, int64_t 
     if (separator == nullptr) return split_words(text, limit);
     std::vector<Text> out;
     size_t done = 0;
-    for (size_t at = text.bytes().find(*separator);
+    for (size_t at = find_part(text.bytes(), *separator);
          at != std::string::npos && (limit < 0 || static_cast<int64_t>(out.size()) < limit);
-         at = text.bytes().find(*separator, done)) {
+         at = find_part(text.bytes(), *separator, done)) {
         out.push_back(text.slice(done, at));
         done = at + separator->size();
     }
@@ -176,15 +200,16 @@ std::vector<Text> split(const Text& text, const std::string* separator, int64_t 
 
 std::vector<Text> split_from_right(const Text& text, const std::string* separator, int64_t limit) {
     if (separator == nullptr) return split_words_from_right(text, limit);
+    const std::string backwards(text.bytes().rbegin(), text.bytes().rend()), wanted(separator->rbegin(), separator->rend());
     std::vector<Text> out;
-    size_t end = text.size();
-    while ((limit < 0 || static_cast<int64_t>(out.size()) < limit) && end >= separator->size()) {
-        const size_t at = text.bytes().rfind(*separator, end - separator->size());
-        if (at == std::string::npos) break;
-        out.push_back(text.slice(at + separator->size(), end));
-        end = at;
+    size_t done = 0;  // from the end
+    for (size_t at = find_part(backwards, wanted);
+         at != std::string::npos && (limit < 0 || static_cast<int64_t>(out.size()) < limit);
+         at = find_part(backwards, wanted, done)) {
+        out.push_back(text.slice(text.size() - at, text.size() - done));
+        done = at + separator->size();
     }
-    out.push_back(text.slice(0, end));
+    out.push_back(text.slice(0, text.size() - done));
     std::reverse(out.begin(), out.end());
     return out;
 }

@@ -26,6 +26,11 @@ Text titled(const Text& text, bool python_words);
 /// `limit` < 0: all. An empty `from` puts `to` between all characters.
 Text replaced(Machine& machine, const Text& text, std::string_view from, const Text& to, int64_t limit);
 
+/// The first place of `part` at or after `from`, and the last one; npos if there is none. In linear time, whatever both texts are:
+/// std::string::find takes the product of their sizes where they repeat themselves.
+size_t find_part(std::string_view text, std::string_view part, size_t from = 0);
+size_t find_last_part(std::string_view text, std::string_view part);
+
 /// str.split: on whitespace if `separator` is null. At most `limit` cuts if it is not negative.
 std::vector<Text> split(const Text& text, const std::string* separator, int64_t limit);
 std::vector<Text> split_from_right(const Text& text, const std::string* separator, int64_t limit);

@@ -77,7 +77,7 @@ Value method_partition(Machine& machine, const Value& self, const Arguments& arg
     if (separator == nullptr) return {};
     if (separator->empty()) return machine.fail_type("empty separator");
     const std::string& bytes = own(self).bytes();
-    const size_t at = kFromRight ? bytes.rfind(separator->bytes()) : bytes.find(separator->bytes());
+    const size_t at = kFromRight ? find_last_part(bytes, separator->bytes()) : find_part(bytes, separator->bytes());
     const Value whole = machine.make_text(own(self));
     const Value empty = machine.make_text("");
     if (at == std::string::npos)
@@ -115,7 +115,7 @@ Value method_find(Machine& machine, const Value& self, const Arguments& argument
     if (part == nullptr || !machine.spend_bytes(own(self).size())) return {};
     if (arguments.positional.size() > 1) return machine.fail_type("find with bounds is not available in this version");
     const std::string& bytes = own(self).bytes();
-    const size_t at = kFromRight ? bytes.rfind(part->bytes()) : bytes.find(part->bytes());
+    const size_t at = kFromRight ? find_last_part(bytes, part->bytes()) : find_part(bytes, part->bytes());
     if (at == std::string::npos) return kMustExist ? machine.fail_type("substring not found") : Value::integer(-1);
     return Value::integer(static_cast<int64_t>(count_characters(std::string_view(bytes).substr(0, at))));
 }
@@ -126,8 +126,8 @@ Value method_count(Machine& machine, const Value& self, const Arguments& argumen
     const std::string& bytes = own(self).bytes();
     if (part->empty()) return Value::integer(static_cast<int64_t>(count_characters(bytes)) + 1);
     int64_t count = 0;
-    for (size_t at = bytes.find(part->bytes()); at != std::string::npos;
-         at = bytes.find(part->bytes(), at + part->size()))
+    for (size_t at = find_part(bytes, part->bytes()); at != std::string::npos;
+         at = find_part(bytes, part->bytes(), at + part->size()))
         ++count;
     return Value::integer(count);
 }

@@ -116,7 +116,6 @@ struct Namespace {
 struct Loop {
     std::shared_ptr<const List> items;
     size_t index0 = 0;
-    size_t depth0 = 0;
     std::string last_changed;  ///< how Python would write what loop.changed() saw before
     bool has_changed_before = false;
 };
