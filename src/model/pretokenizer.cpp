@@ -1,6 +1,7 @@
 // Rules to words. Immutable after make(); any thread. See pretokenizer.h.
 #include "model/pretokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -58,8 +59,8 @@ class PieceWriter {
 public:
     PieceWriter(SplitBehavior behavior, std::vector<WordSpan>& out) : behavior_(behavior), out_(out) {}
 
+    /// Matches may be empty and are then cuts; what is empty in `out` at the end is no word.
     void add(uint32_t begin, uint32_t end, bool is_match) {
-        if (begin == end) return;
         const bool joins = has_last_ && joins_last(is_match);
         if (behavior_ == SplitBehavior::removed && is_match) {
             has_last_ = false;
@@ -144,12 +145,15 @@ void Pretokenizer::apply(const Rule& rule, std::string_view text, WordSpan piece
                          Scratch& scratch) const {
     const std::string_view subject = text.substr(piece.begin, piece.end - piece.begin);
     PieceWriter writer(rule.rule.behavior, out);
+    const size_t num_before = out.size();
     const auto add = [&](size_t begin, size_t end, bool is_match) {
+        if (begin == end && !is_match) return;
         writer.add(piece.begin + static_cast<uint32_t>(begin), piece.begin + static_cast<uint32_t>(end),
                    is_match != rule.rule.invert);
     };
     size_t done = 0;   // everything before is in `out`
     size_t from = 0;   // where the next search starts; past `done` only after an empty match
+    bool has_match = false, has_empty = false;
     while (from <= subject.size() && !subject.empty()) {
         Found found;
         switch (rule.rule.kind) {
@@ -158,16 +162,23 @@ void Pretokenizer::apply(const Rule& rule, std::string_view text, WordSpan piece
             case SplitKind::digits: found = find_number(subject, from); break;
         }
         if (!found) break;
-        if (found->first == found->second) {  // matches nothing: go on behind the next character
+        const bool is_empty = found->first == found->second;
+        if (!is_empty || found->first != done || !has_match) {  // an empty match right behind another is none
+            add(done, found->first, false);
+            add(found->first, found->second, true);
+            has_match = true;
+            has_empty = has_empty || is_empty;
+            done = from = found->second;
+        }
+        if (is_empty) {
             if (found->second >= subject.size()) break;
             from = found->second + decode_utf8(subject, found->second).size;
-            continue;
         }
-        add(done, found->first, false);
-        add(found->first, found->second, true);
-        done = from = found->second;
     }
     add(done, subject.size(), false);
+    if (!has_empty) return;
+    const auto is_no_word = [](const WordSpan& word) { return word.begin == word.end; };
+    out.erase(std::remove_if(out.begin() + static_cast<std::ptrdiff_t>(num_before), out.end(), is_no_word), out.end());
 }
 
 void Pretokenizer::split(std::string_view text, std::vector<WordSpan>& words, Scratch& scratch) const {

@@ -91,7 +91,7 @@ Result<Pattern> Pattern::compile(std::string_view expression) {
     int error_code = 0;
     PCRE2_SIZE error_offset = 0;
     pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
-                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
+                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
                                      &error_code, &error_offset, nullptr);
     if (code == nullptr) {
         std::array<PCRE2_UCHAR, 256> text{};

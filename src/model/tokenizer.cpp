@@ -118,7 +118,7 @@ std::vector<int32_t> Tokenizer::encode_pieces(std::span<const TextPiece> pieces,
     std::unique_ptr<EncodeScratch> scratch = parts_->take_scratch();
     size_t done = 0;
     AddedTokens::Match match{};
-    while (parts_->added.find(text, done, trusted, match)) {
+    while (parts_->added.find(text, match.next, done, trusted, match)) {
         parts_->encode_segment(text.substr(done, match.begin - done), done == 0, *scratch, ids);
         ids.push_back(match.id);
         done = match.end;

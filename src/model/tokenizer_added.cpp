@@ -14,9 +14,9 @@ bool is_space_at(std::string_view text, size_t position) {
     return is_whitespace(character_class(decode_utf8(text, position).code_point));
 }
 
-bool is_word_character(std::string_view text, size_t position) {
-    const CharacterClass c = character_class(decode_utf8(text, position).code_point);
-    return c == CharacterClass::letter || c == CharacterClass::number || text[position] == '_';
+bool is_word_at(std::string_view text, size_t position) {
+    const DecodedCharacter c = decode_utf8(text, position);
+    return c.valid && is_word_character(c.code_point);
 }
 
 bool is_trusted(std::span<const TrustedRange> trusted, size_t begin, size_t end) {
@@ -61,10 +61,10 @@ bool AddedTokens::match_at(std::string_view text, size_t from, std::span<const T
         if (node == 0) break;
         const Node& here = nodes_[node];
         if (here.plain >= 0) {
-            match = {from, i + 1, here.plain};
+            match = {from, i + 1, i + 1, here.plain};
             found = true;
         } else if (here.trusted >= 0 && is_trusted(trusted, from, i + 1)) {
-            match = {from, i + 1, here.trusted};
+            match = {from, i + 1, i + 1, here.trusted};
             found = true;
         }
     }
@@ -75,14 +75,13 @@ bool AddedTokens::accept(std::string_view text, size_t floor, Match& match) cons
     const auto rule = strip_.find(match.id);
     if (rule == strip_.end()) return true;
     if (rule->second.single_word) {
-        const bool before = match.begin > 0 && is_word_character(text, previous_character(text, match.begin));
-        if (before || (match.end < text.size() && is_word_character(text, match.end))) return false;
+        const bool before = match.begin > 0 && is_word_at(text, previous_character(text, match.begin));
+        if (before || (match.end < text.size() && is_word_at(text, match.end))) return false;
     }
     if (rule->second.left) {
         while (match.begin > floor && is_space_at(text, previous_character(text, match.begin))) {
             match.begin = previous_character(text, match.begin);
         }
-        match.begin = std::max(match.begin, floor);
     }
     if (rule->second.right) {
         while (match.end < text.size() && is_space_at(text, match.end)) match.end += decode_utf8(text, match.end).size;
@@ -90,14 +89,19 @@ bool AddedTokens::accept(std::string_view text, size_t floor, Match& match) cons
     return true;
 }
 
-bool AddedTokens::find(std::string_view text, size_t from, std::span<const TrustedRange> trusted,
+bool AddedTokens::find(std::string_view text, size_t from, size_t taken, std::span<const TrustedRange> trusted,
                        Match& match) const {
     if (nodes_.empty()) return false;
     for (size_t i = from; i < text.size(); ++i) {
         const auto first = static_cast<unsigned char>(text[i]);
         const auto second = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : uint8_t{0};
         if (!starts_.test(start_key(first, second))) continue;
-        if (match_at(text, i, trusted, match) && accept(text, from, match)) return true;
+        if (!match_at(text, i, trusted, match)) continue;
+        if (accept(text, taken, match) && match.end > taken) {
+            match.begin = std::max(match.begin, taken);
+            return true;
+        }
+        i = match.next - 1;   // nothing begins inside a match, be it taken or not
     }
     return false;
 }

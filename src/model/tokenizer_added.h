@@ -24,6 +24,7 @@ public:
     struct Match {
         size_t begin;  ///< with the whitespace that the token takes on its left
         size_t end;    ///< and on its right
+        size_t next;   ///< behind its text: where the search for the next one begins
         int32_t id;
     };
 
@@ -33,8 +34,9 @@ public:
 
     [[nodiscard]] bool empty() const { return nodes_.empty(); }
 
-    /// The first match at or after `from`, or false. `trusted` is sorted and disjoint.
-    bool find(std::string_view text, size_t from, std::span<const TrustedRange> trusted, Match& match) const;
+    /// The first match whose text begins at or after `from`, or false; it takes nothing before `taken`, the end of the match before,
+    /// whose whitespace may be the next one's text. `trusted` is sorted and disjoint.
+    bool find(std::string_view text, size_t from, size_t taken, std::span<const TrustedRange> trusted, Match& match) const;
 
 private:
     struct Node {

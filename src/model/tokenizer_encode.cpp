@@ -62,8 +62,9 @@ void Tokenizer::Parts::encode_segment(std::string_view text, bool first, EncodeS
         encode_words(text, scratch, out);
         return;
     }
+    const bool has_space = !options.prefixes_spaces && (text.front() == ' ' || text.starts_with(kSpaceMark));
     const bool wants_space =
-        options.space_prefix == SpacePrefix::after_special || (options.space_prefix == SpacePrefix::at_start && first);
+        !has_space && (options.space_prefix == SpacePrefix::after_special || (options.space_prefix == SpacePrefix::at_start && first));
     scratch.normalised.clear();
     if (wants_space) scratch.normalised.append(kSpaceMark);
     append_with_marks(text, scratch.normalised);
@@ -91,7 +92,8 @@ void Tokenizer::Parts::encode_words(std::string_view text, EncodeScratch& scratc
         }
         return;
     }
-    if (options.kind == TokenizerKind::spm_bpe && options.split_rules.empty()) {
+    // With ignore_merges the text as a whole may be a token, so it is not cut there.
+    if (options.kind == TokenizerKind::spm_bpe && options.split_rules.empty() && !options.ignore_merges) {
         for (size_t begin = 0; begin < text.size();) {
             const size_t end = mark_word_end(text, begin);
             encode_word(text, begin, end, scratch, out);

@@ -84,6 +84,7 @@ Result<bool> read_metaspace(const json::value& step, TokenizerSpec& spec, Steps&
     const std::string_view mark = text_of(member(step, "replacement"), kSpaceMark);
     if (mark != kSpaceMark) return unsupported("Metaspace replacement", mark);
     steps.space_marks = true;
+    spec.prefixes_spaces = false;
     const std::string_view scheme = text_of(member(step, "prepend_scheme"));
     if (scheme == "first")
         spec.space_prefix = SpacePrefix::at_start;
@@ -166,8 +167,9 @@ Result<bool> read_pre_tokenizer(const json::value& root, TokenizerSpec& spec, St
         if (type == "Split") return read_split(step, spec);
         if (type == "ByteLevel") return read_byte_level(step, spec, steps);
         if (type == "Metaspace") return read_metaspace(step, spec, steps);
-        if (type == "Digits" && flag_of(member(step, "individual_digits"), false)) {
-            spec.split_rules.push_back({SplitKind::digits, "", SplitBehavior::isolated, false});
+        if (type == "Digits") {
+            const bool alone = flag_of(member(step, "individual_digits"), false);
+            spec.split_rules.push_back({SplitKind::digits, "", alone ? SplitBehavior::isolated : SplitBehavior::contiguous, false});
             return true;
         }
         return unsupported("pre_tokenizer", type);

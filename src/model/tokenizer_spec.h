@@ -39,6 +39,7 @@ struct TokenizerOptions {
     bool byte_fallback = true;     ///< SPM: unknown characters become byte tokens where the vocabulary has them
     bool prefix_space = false;     ///< byte-level: text not beginning with a space gets one
     SpacePrefix space_prefix = SpacePrefix::never;
+    bool prefixes_spaces = true;   ///< text that begins with a space gets the prefix too: all but Metaspace do that
     bool strip_leading_space = false;  ///< decode() drops one space at the start of the whole text
     bool add_bos = false;
     bool add_eos = false;

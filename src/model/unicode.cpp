@@ -156,6 +156,27 @@ CharacterClass character_class(char32_t code_point) {
     return table(code_point);
 }
 
+bool is_word_character(char32_t cp) {
+    switch (utf8proc_category(static_cast<utf8proc_int32_t>(cp))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    // The symbols that are Alphabetic: circled, parenthesised and squared Latin letters.
+    case UTF8PROC_CATEGORY_SO:
+        return (cp >= 0x24B6 && cp <= 0x24E9) || (cp >= 0x1F130 && cp <= 0x1F149) || (cp >= 0x1F150 && cp <= 0x1F169) ||
+               (cp >= 0x1F170 && cp <= 0x1F189);
+    default: return cp == 0x200C || cp == 0x200D;
+    }
+}
+
 char32_t to_upper(char32_t cp) {
     return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(cp)));
 }

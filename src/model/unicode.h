@@ -48,6 +48,9 @@ enum class CharacterClass : uint8_t {
 
 CharacterClass character_class(char32_t code_point);
 
+/// What `\w` is in Unicode's regular expressions (UTS 18): Alphabetic, marks, decimal numbers, connectors, joiners.
+bool is_word_character(char32_t code_point);
+
 inline bool is_whitespace(CharacterClass c) { return c == CharacterClass::space || c == CharacterClass::newline; }
 
 /// Single-character case mappings; characters without one are returned as they are.

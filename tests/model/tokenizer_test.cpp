@@ -1,6 +1,7 @@
 // Tokenizers: merging, splitting, special tokens, any bytes in, and the real vocabularies where they are at hand.
 #include "catch.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <random>
 #include <string>
@@ -167,6 +168,22 @@ TEST_CASE("split behaviours") {
     CHECK(words(SplitBehavior::merged_with_previous, false) == "a-/-/b-/c/");
     CHECK(words(SplitBehavior::merged_with_next, false) == "a/-/-b/-c/");
     CHECK(words(SplitBehavior::contiguous, false) == "a/--/b/-/c/");
+    // An expression that matches nothing cuts there, and lines begin behind each newline.
+    const auto cut = [](const char* expression, SplitBehavior behavior) {
+        const Pretokenizer split = Pretokenizer::make({{SplitKind::regex, expression, behavior, false}}).value();
+        Pretokenizer::Scratch scratch;
+        std::vector<WordSpan> spans;
+        const std::string text = "aBC\nxyz";
+        split.split(text, spans, scratch);
+        std::string out;
+        for (const WordSpan& span : spans) out += text.substr(span.begin, span.end - span.begin) + "/";
+        return out;
+    };
+    CHECK(cut("(?=[A-Z])", SplitBehavior::isolated) == "a/B/C\nxyz/");
+    CHECK(cut("(?=[A-Z])", SplitBehavior::removed) == "a/B/C\nxyz/");
+    CHECK(cut("(?=[A-Z])", SplitBehavior::merged_with_next) == "a/B/C\nxyz/");
+    CHECK(cut("B*", SplitBehavior::isolated) == "a/B/C/\n/x/y/z/");
+    CHECK(cut("^.", SplitBehavior::isolated) == "a/BC\n/x/yz/");
     CHECK_FALSE(split_rules_by_name("no-such").ok());
     CHECK_FALSE(Pretokenizer::make({{SplitKind::regex, "(", SplitBehavior::isolated, false}}).ok());
 }
@@ -225,6 +242,61 @@ TEST_CASE("SentencePiece-style vocabularies: marks, scores, byte fallback, unkno
     const Tokenizer prefixed = build(spec);
     CHECK(prefixed.encode("a", kPlain) == std::vector<int32_t>{6});
     CHECK(prefixed.decode(std::vector<int32_t>{6, 4}, false) == "ab");
+}
+
+/// A tokenizer.json of letters, digits and a few merges, with these added tokens (ids from 200) and further parts.
+Tokenizer json_tokenizer(const std::string& added, const std::string& parts, const std::string& model = "") {
+    std::string vocab;
+    for (int c = 0; c < 26; ++c) vocab += "\"" + std::string(1, static_cast<char>('a' + c)) + "\":" + std::to_string(c) + ",";
+    vocab += R"("\u2581":26,"\u2581a":27,"ab":28,"\u0120":29,"1":30,"_":31,"\u2581a\u2581b":32)";
+    const Result<TokenizerSpec> spec =
+        parse_tokenizer_json("{" + parts + R"(,"added_tokens":[)" + added + R"(],"model":{"type":"BPE",)" + model + R"("vocab":{)" +
+                             vocab + R"(},"merges":["\u2581 a","a b"]}})");
+    if (!spec) FAIL(spec.error());
+    return build(spec.value());
+}
+
+constexpr const char* kBytes = R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
+
+TEST_CASE("added tokens take whole words and the whitespace beside them as the reference does") {
+    const auto token = [](int id, const std::string& text, const std::string& flags) {
+        return R"({"id":)" + std::to_string(id) + R"(,"content":")" + text + "\"" + flags + "}";
+    };
+    const Tokenizer words = json_tokenizer(token(200, "<w>", R"(,"single_word":true)") + "," + token(201, "w>", ""), kBytes);
+    const auto ids = [](const Tokenizer& tokenizer, std::string_view text) { return tokenizer.encode(text, kSpecial); };
+    CHECK(ids(words, "<w>") == std::vector<int32_t>{200});
+    // A letter, digit, mark, joiner or underscore beside it makes it none, and nothing is looked for inside what was refused.
+    for (const char* beside : {"a", "1", "_", "\u0301", "\u200D", "\u24B6", "\u2163"}) {
+        const std::vector<int32_t> found = ids(words, "<w>" + std::string(beside));
+        CHECK(std::count_if(found.begin(), found.end(), [](int32_t id) { return id >= 200; }) == 0);
+    }
+    for (const char* beside : {" ", "!", "\u00BD", "\u2460", "\u20AC"}) CHECK(ids(words, "<w>" + std::string(beside))[0] == 200);
+    // Whitespace that one has taken may be the next one's text, and is then not given out a second time.
+    const std::string greedy = R"(,"rstrip":true)";
+    const std::string three = token(200, "<s>", greedy) + "," + token(201, " x", greedy) + "," + token(202, "  ", "");
+    const Tokenizer spaces = json_tokenizer(three, kBytes);
+    CHECK(ids(spaces, "<s> xb") == std::vector<int32_t>{200, 201, 1});
+    CHECK(ids(spaces, "<s>  b") == std::vector<int32_t>{200, 1});
+}
+
+TEST_CASE("space marks: Metaspace prefixes what has no space, Prepend everything; whole texts may be tokens") {
+    const auto metaspace = [](const std::string& scheme) {
+        const std::string step = R"({"type":"Metaspace","replacement":"\u2581","split":false,"prepend_scheme":")" + scheme + "\"}";
+        return json_tokenizer("", R"("pre_tokenizer":)" + step);
+    };
+    for (const char* scheme : {"first", "always"}) {
+        CHECK(metaspace(scheme).encode("a", kPlain) == std::vector<int32_t>{27});
+        CHECK(metaspace(scheme).encode(" a", kPlain) == std::vector<int32_t>{27});
+        CHECK(metaspace(scheme).encode("\u2581a", kPlain) == std::vector<int32_t>{27});
+        CHECK(metaspace(scheme).encode("  a", kPlain) == std::vector<int32_t>{26, 27});
+    }
+    CHECK(metaspace("never").encode(" a", kPlain) == std::vector<int32_t>{27});
+    const std::string replace = R"({"type":"Replace","pattern":{"String":" "},"content":"\u2581"})";
+    const std::string prepend = R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"\u2581"},)" + replace + "]}";
+    CHECK(json_tokenizer("", prepend).encode(" a", kPlain) == std::vector<int32_t>{26, 27});
+    const std::string whole = R"("normalizer":)" + replace;
+    CHECK(json_tokenizer("", whole).encode(" a b", kPlain) == std::vector<int32_t>{27, 26, 1});
+    CHECK(json_tokenizer("", whole, R"("ignore_merges":true,)").encode(" a b", kPlain) == std::vector<int32_t>{32});
 }
 
 TEST_CASE("wrong specs are refused with a reason") {
