@@ -52,13 +52,15 @@ std::optional<Error> read_rope_scaling(const GgufFile& file, const TensorMap& te
     }
     const auto found = file.text(c.architecture + ".rope.scaling.type");
     if (!found) return Error{found.error()};
-    const std::string scaling(found.value().value_or("none"));
+    // A factor whose kind is not told is a linear one, under its old name too.
+    const double factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0));
+    const std::string scaling(found.value().value_or(factor == 0 || factor == 1 ? "none" : "linear"));
     if (scaling == "none" || (scaling == "llama3" && !c.rope_factors.empty())) return std::nullopt;
     if (scaling != "llama3" && scaling != "linear") {
         return refuse("rope scaling \"" + scaling + "\" is not available in this version (linear and llama3 are)");
     }
     RopeScaling s;
-    s.factor = keys.number("rope.scaling.factor", 0);
+    s.factor = factor;
     s.low_frequency_factor = keys.number("rope.scaling.low_freq_factor", 0);
     s.high_frequency_factor = keys.number("rope.scaling.high_freq_factor", 0);
     s.original_context = keys.number("rope.scaling.original_context_length", 0);
@@ -70,13 +72,14 @@ std::optional<Error> read_rope_scaling(const GgufFile& file, const TensorMap& te
 /// Windows, soft caps and the scale of attention. Converters write no scale: the 27B models alone, known by their depth, take
 /// the root of hidden / heads.
 void read_gemma(KeyReader& keys, const Architecture& architecture, ModelConfig& c) {
-    const int32_t window = keys.integer("attention.sliding_window", 1, 1 << 24, 0);
+    const bool has_caps = !architecture.qk_norm;   // Gemma 2: older files lack the keys of what all of its models have
+    const int32_t window = keys.integer("attention.sliding_window", 1, 1 << 24, has_caps ? 4096 : 0);
     for (int32_t layer = 0; layer < c.num_layers && window > 0; ++layer) {
         c.layer_windows.push_back((layer + 1) % architecture.window_every != 0 ? window : 0);
     }
     if (architecture.qk_norm) c.window_rope_base = keys.number("rope.freq_base_swa", 10000.0);
-    c.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 0));
-    c.logit_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0));
+    c.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", has_caps ? 50 : 0));
+    c.logit_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", has_caps ? 30 : 0));
     const bool is_27b = c.num_layers == 46 || c.num_layers == 62;
     if (is_27b) c.attention_scale = 1 / std::sqrt(static_cast<float>(c.hidden) / static_cast<float>(c.num_heads));
     if (c.attention_soft_cap < 0 || c.logit_soft_cap < 0) keys.fail("a soft cap is under 0");

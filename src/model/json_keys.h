@@ -32,6 +32,8 @@ public:
         const json::value* v = object_.if_contains(key);
         return v == nullptr || v->is_null() ? nullptr : v;
     }
+    /// Whether the key is there, be it null.
+    [[nodiscard]] bool has(const char* key) const { return object_.contains(key); }
     int32_t integer(const char* key, int64_t min, int64_t max, std::optional<int64_t> otherwise = std::nullopt) {
         const json::value* v = find(key);
         if (v == nullptr && otherwise) return static_cast<int32_t>(*otherwise);

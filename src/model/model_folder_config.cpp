@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
 #include "model/architecture.h"
@@ -12,6 +13,28 @@ namespace takt {
 namespace {
 
 namespace json = boost::json;
+
+/// What transformers' config class of a model_type takes where config.json lacks a key; 0: nothing, or it follows from other keys.
+/// A key that is there and null says that there is none.
+struct Defaults {
+    std::string_view folder_type;
+    int32_t num_kv_heads, head_dim, window, max_window_layers;
+    double query_scale, attention_soft_cap, logit_soft_cap;
+};
+
+constexpr Defaults kDefaults[] = {
+    {"llama", 0, 0, 0, 0, 0, 0, 0},
+    {"mistral", 8, 0, 4096, 0, 0, 0, 0},
+    {"qwen2", 32, 0, 4096, 28, 0, 0, 0},
+    {"qwen3", 32, 128, 4096, 28, 0, 0, 0},
+    {"gemma2", 4, 256, 4096, 0, 256, 50, 30},
+    {"gemma3_text", 4, 256, 4096, 0, 256, 0, 0},
+};
+
+const Defaults& defaults_of(const Architecture& architecture) {
+    return *std::find_if(std::begin(kDefaults), std::end(kDefaults),
+                         [&](const Defaults& d) { return d.folder_type == architecture.folder_type; });
+}
 
 /// One set of rotary parameters: the base, and what "rope_type" makes of it in config.rope_factors.
 void read_rope_parameters(JsonKeys& keys, const char* name, const json::value& found, ModelConfig& c, double& base) {
@@ -64,10 +87,12 @@ void read_rope(JsonKeys& keys, const Architecture& architecture, ModelConfig& c)
 void read_windows(JsonKeys& keys, const Architecture& architecture, ModelConfig& c) {
     const std::string_view type = architecture.folder_type;
     const bool in_use = keys.flag("use_sliding_window", type == "mistral" || architecture.is_gemma);
-    const int32_t window = keys.integer("sliding_window", 0, INT32_MAX, 0);
-    if (!in_use || window == 0) return;
+    if (!in_use) return;
+    const Defaults& absent = defaults_of(architecture);
+    const int32_t window = keys.integer("sliding_window", 1, INT32_MAX, keys.has("sliding_window") ? 0 : absent.window);
+    if (window == 0) return;
     const int32_t every = keys.integer("sliding_window_pattern", 1, 1024, architecture.window_every);
-    const int32_t first = type == "qwen2" || type == "qwen3" ? keys.integer("max_window_layers", 0, 1024, c.num_layers) : 0;
+    const int32_t first = type == "qwen2" || type == "qwen3" ? keys.integer("max_window_layers", 0, 1024, absent.max_window_layers) : 0;
     for (int32_t layer = 0; layer < c.num_layers; ++layer) {
         const bool has_window = every > 0 ? (layer + 1) % every != 0 : layer >= first;
         c.layer_windows.push_back(has_window ? window : 0);
@@ -87,13 +112,15 @@ void read_windows(JsonKeys& keys, const Architecture& architecture, ModelConfig&
     }
 }
 
-void read_gemma(JsonKeys& keys, ModelConfig& c) {
+void read_gemma(JsonKeys& keys, const Architecture& architecture, ModelConfig& c) {
+    const Defaults& absent = defaults_of(architecture);
+    const auto cap = [&](const char* key, double if_absent) { return static_cast<float>(keys.number(key, keys.has(key) ? 0 : if_absent)); };
     c.norm_style = NormStyle::one_plus;
-    const double scalar = keys.number("query_pre_attn_scalar", c.head_dim);
+    const double scalar = keys.number("query_pre_attn_scalar", absent.query_scale);
     if (!(scalar > 0)) return keys.fail("query_pre_attn_scalar", "a number over 0 expected");
     c.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
-    c.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 0));
-    c.logit_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0));
+    c.attention_soft_cap = cap("attn_logit_softcapping", absent.attention_soft_cap);
+    c.logit_soft_cap = cap("final_logit_softcapping", absent.logit_soft_cap);
     if (c.attention_soft_cap < 0) keys.fail("attn_logit_softcapping", "a number over 0 expected");
     if (c.logit_soft_cap < 0) keys.fail("final_logit_softcapping", "a number over 0 expected");
     if (keys.flag("use_bidirectional_attention", false)) keys.fail("use_bidirectional_attention", "not available in this version");
@@ -133,8 +160,12 @@ Result<ModelConfig> parse_folder_config(std::string_view text) {
     c.num_heads = keys.integer("num_attention_heads", 1, 4096);
     c.max_context = keys.integer("max_position_embeddings", 1, kMax);
     if (!keys.error.empty()) return Error{keys.error};
-    c.num_kv_heads = keys.integer("num_key_value_heads", 1, 4096, c.num_heads);
-    c.head_dim = keys.integer("head_dim", 1, 1024, c.hidden / c.num_heads);
+    const Defaults& absent = defaults_of(*architecture);
+    const auto unless_absent = [&](const char* key, int32_t value, int32_t if_absent) {
+        return keys.integer(key, 1, 4096, keys.has(key) || if_absent == 0 ? value : if_absent);
+    };
+    c.num_kv_heads = unless_absent("num_key_value_heads", c.num_heads, absent.num_kv_heads);
+    c.head_dim = unless_absent("head_dim", c.hidden / c.num_heads, absent.head_dim);
     c.norm_epsilon = static_cast<float>(keys.number("rms_norm_eps", 1e-6));
     c.has_tied_head = keys.flag("tie_word_embeddings", architecture->is_gemma);
     if (!(c.norm_epsilon > 0)) keys.fail("rms_norm_eps", "a number over 0 expected");
@@ -149,7 +180,7 @@ Result<ModelConfig> parse_folder_config(std::string_view text) {
     apply_architecture(*architecture, c);
     read_rope(keys, *architecture, c);
     read_windows(keys, *architecture, c);
-    if (architecture->is_gemma) read_gemma(keys, c);
+    if (architecture->is_gemma) read_gemma(keys, *architecture, c);
     refuse_unknown(keys, *architecture);
     if (!keys.error.empty()) return Error{keys.error};
     return c;

@@ -61,7 +61,7 @@ void read_compressed(JsonKeys& keys, PackedFormat& f) {
     if (stored != "pack-quantized" && stored != "int-quantized") {
         keys.fail("format", not_available(stored, "pack-quantized and int-quantized are"));
     }
-    for (const char* other : {"kv_cache_scheme", "sparsity_config"}) {
+    for (const char* other : {"kv_cache_scheme", "sparsity_config", "transform_config"}) {
         const json::value* v = keys.find(other);
         if (v != nullptr && !(v->is_object() && v->get_object().empty())) keys.fail(other, "is not available in this version");
     }

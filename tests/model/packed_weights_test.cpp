@@ -319,6 +319,9 @@ TEST_CASE("a folder's quantization_config is taken or refused by name") {
     json::object cache = compressed({{"num_bits", 8}});
     cache["kv_cache_scheme"] = json::object{{"num_bits", 8}};
     CHECK(parsed(cache).find("kv_cache_scheme") != std::string::npos);
+    json::object turned = compressed({{"num_bits", 8}});
+    turned["transform_config"] = json::object{{"config_groups", json::object{{"R1", 1}}}};
+    CHECK(parsed(turned).find("transform_config") != std::string::npos);
 }
 
 TEST_CASE("folders in each packed layout give the answers of their dequantised float32 models") {

@@ -200,6 +200,7 @@ TEST_CASE("windows: in every layer, behind a layer, by a pattern, by a list, or 
     using Windows = std::vector<int32_t>;
     CHECK(windows("mistral", {{"sliding_window", 64}}) == Windows{64, 64, 64, 64});
     CHECK(windows("mistral", {{"sliding_window", nullptr}}).empty());
+    CHECK(windows("mistral", {{"sliding_window", 0}}) == Windows{-1});
     CHECK(windows("qwen2", {{"sliding_window", 64}}).empty());
     CHECK(windows("qwen2", {{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 3}}) == Windows{0, 0, 0, 64});
     CHECK(windows("gemma2", {{"sliding_window", 64}}) == Windows{64, 0, 64, 0});
@@ -207,6 +208,43 @@ TEST_CASE("windows: in every layer, behind a layer, by a pattern, by a list, or 
     const json::array types{"full_attention", "sliding_attention", "full_attention", "full_attention"};
     CHECK(windows("gemma3", {{"sliding_window", 64}, {"layer_types", types}}) == Windows{0, 64, 0, 0});
     CHECK(windows("gemma3", {{"sliding_window", 64}, {"layer_types", json::array{"other"}}}) == Windows{-1});
+}
+
+TEST_CASE("what config.json lacks is what the reference's config class takes, and null is none") {
+    const auto parsed = [](const std::string& architecture, const json::object& more, const std::vector<std::string>& without) {
+        SyntheticShape shape = plain_shape(DType::bf16);
+        shape.architecture = architecture;
+        shape.layers = 4;
+        json::object config = folder_config(shape);
+        for (const auto& [key, value] : more) config[key] = value;
+        for (const std::string& key : without) config.erase(key);
+        const Result<ModelConfig> result = parse_folder_config(json::serialize(config));
+        if (!result) FAIL(result.error());
+        return result.value();
+    };
+    const std::vector<std::string> gemma{"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window",
+                                         "head_dim", "layer_types"};
+    const ModelConfig gemma2 = parsed("gemma2", {{"num_attention_heads", 8}}, gemma);
+    CHECK(gemma2.attention_soft_cap == 50.0f);
+    CHECK(gemma2.logit_soft_cap == 30.0f);
+    CHECK(gemma2.attention_scale == 1.0f / 16);
+    CHECK(gemma2.head_dim == 256);
+    CHECK(gemma2.layer_windows == std::vector<int32_t>{4096, 0, 4096, 0});
+    const ModelConfig uncapped = parsed("gemma2", {{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}}, {});
+    CHECK(uncapped.attention_soft_cap == 0.0f);
+    CHECK(uncapped.logit_soft_cap == 0.0f);
+    const ModelConfig gemma3 = parsed("gemma3", {}, gemma);
+    CHECK(gemma3.attention_soft_cap == 0.0f);
+    CHECK(gemma3.attention_scale == 1.0f / 16);
+    CHECK(gemma3.layer_windows.at(0) == 4096);
+    CHECK(parsed("mistral", {}, {"sliding_window"}).layer_windows == std::vector<int32_t>(4, 4096));
+    CHECK(parsed("mistral", {{"num_attention_heads", 16}}, {"num_key_value_heads", "sliding_window"}).num_kv_heads == 8);
+    CHECK(parsed("llama", {{"num_key_value_heads", nullptr}, {"num_attention_heads", 4}}, {}).num_kv_heads == 4);
+    CHECK(parsed("qwen3", {}, {"head_dim"}).head_dim == 128);
+    const json::object in_use{{"use_sliding_window", true}, {"num_hidden_layers", 30}};
+    const std::vector<int32_t> windows = parsed("qwen2", in_use, {"max_window_layers", "sliding_window"}).layer_windows;
+    CHECK(windows.at(27) == 0);
+    CHECK(windows.at(28) == 4096);
 }
 
 TEST_CASE("rope scaling: linear divides all frequencies, llama3 the slow ones, in both spellings of the config") {

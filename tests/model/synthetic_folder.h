@@ -48,7 +48,9 @@ inline json::object folder_config(const SyntheticShape& s) {
                    {"eos_token_id", kSyntheticEnd}};
     c[s.is_gemma() ? "hidden_activation" : "hidden_act"] = s.is_gemma() ? "gelu_pytorch_tanh" : "silu";
     if (s.window > 0) c["sliding_window"] = s.window;
+    if (s.window == 0) c["sliding_window"] = nullptr;
     if (s.architecture == "gemma3") c["rope_local_base_freq"] = s.window_rope_base;
+    if (s.is_gemma()) c["query_pre_attn_scalar"] = s.head_dim;   // not the default, which is 256
     if (s.attention_cap > 0) c["attn_logit_softcapping"] = s.attention_cap;
     if (s.logit_cap > 0) c["final_logit_softcapping"] = s.logit_cap;
     if (s.llama3_factor > 0) {

@@ -197,20 +197,35 @@ TEST_CASE("llama3 rope scaling from keys alone is applied, in files and folders"
     check_folder(shape, kFloat32, 1);
 }
 
-TEST_CASE("a GGUF file whose llama3 scaling lacks its numbers is refused") {
-    const SyntheticModel model(SyntheticShape{});
-    std::vector<uint8_t> bytes = synthetic_gguf(model);
-    // Two keys more, in front of all others; the second fills up to the alignment, so that the tensors stay in place.
-    GgufWriter keys;
-    keys.string("llama.rope.scaling.type", "llama3");
+/// A synthetic GGUF file with these keys more, in front of all others, and a filler up to the alignment, so that the tensors stay in place.
+std::vector<uint8_t> gguf_with(GgufWriter keys) {
+    std::vector<uint8_t> bytes = synthetic_gguf(SyntheticModel(SyntheticShape{}));
     keys.string("filler", std::string(64 - (keys.bytes.size() + 8 + 6 + 4 + 8) % 32, 'x'));
     uint64_t count = 0;
     std::memcpy(&count, bytes.data() + 16, 8);
     count += keys.num_keys;
     std::memcpy(bytes.data() + 16, &count, 8);
     bytes.insert(bytes.begin() + 24, keys.bytes.begin(), keys.bytes.end());
+    return bytes;
+}
+
+TEST_CASE("a rope factor of a GGUF file whose kind is not told is linear, under its old key too") {
+    for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
+        GgufWriter keys;
+        keys.number(key, 4);
+        const TemporaryFolder folder;
+        const auto file = ModelFile::open(folder.write("model.gguf", gguf_with(keys)));
+        REQUIRE(file.ok());
+        const std::vector<float>& factors = file.value()->config().rope_factors;
+        CHECK(factors == std::vector<float>(static_cast<size_t>(file.value()->config().head_dim) / 2, 4.0f));
+    }
+}
+
+TEST_CASE("a GGUF file whose llama3 scaling lacks its numbers is refused") {
+    GgufWriter keys;
+    keys.string("llama.rope.scaling.type", "llama3");
     const TemporaryFolder folder;
-    const auto file = ModelFile::open(folder.write("model.gguf", bytes));
+    const auto file = ModelFile::open(folder.write("model.gguf", gguf_with(keys)));
     REQUIRE(!file.ok());
     CHECK(file.error().find("rope scaling \"llama3\": a factor of 1 or more expected") != std::string::npos);
 }
