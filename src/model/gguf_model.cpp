@@ -25,6 +25,18 @@ public:
         if (!found) return fail(found.error()), 0.0;
         return found.value().value_or(otherwise);
     }
+    /// Refuses a number that is there and neither 0 nor `neutral`.
+    void refuse_unless(const char* suffix, double neutral) {
+        const double found = number(suffix, neutral);
+        if (found != 0 && found != neutral) fail(file_.path() + ": key \"" + prefix_ + suffix + "\" is not available in this version");
+    }
+    void refuse_unless_flag(const char* suffix, bool neutral) {
+        const auto found = file_.flag(prefix_ + suffix);
+        if (!found) return fail(found.error());
+        if (found.value().value_or(neutral) != neutral) {
+            fail(file_.path() + ": key \"" + prefix_ + suffix + "\" is not available in this version");
+        }
+    }
     void fail(std::string message) {
         if (error.empty()) error = std::move(message);
     }
@@ -84,6 +96,21 @@ void read_gemma(KeyReader& keys, const Architecture& architecture, ModelConfig& 
     if (is_27b) c.attention_scale = 1 / std::sqrt(static_cast<float>(c.hidden) / static_cast<float>(c.num_heads));
     if (c.attention_soft_cap < 0 || c.logit_soft_cap < 0) keys.fail("a soft cap is under 0");
     if (architecture.qk_norm && !(c.window_rope_base > 0)) keys.fail("rope.freq_base_swa must be over 0");
+}
+
+/// Keys that other models of these names or relatives have and that change the result. A window in a "llama" file is Mistral's, in
+/// every layer.
+void read_other_keys(KeyReader& keys, const Architecture& architecture, ModelConfig& c) {
+    for (const char* scale : {"logit_scale", "residual_scale", "embedding_scale", "rope.scaling.attn_factor"}) keys.refuse_unless(scale, 1);
+    for (const char* more : {"attention.clamp_kqv", "attention.max_alibi_bias", "expert_count"}) keys.refuse_unless(more, 0);
+    keys.refuse_unless_flag("attention.causal", true);
+    c.attention_scale = static_cast<float>(keys.number("attention.scale", c.attention_scale));
+    if (architecture.is_gemma) return;
+    for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) keys.refuse_unless(cap, 0);
+    const int32_t window = keys.integer("attention.sliding_window", 0, 1 << 24, 0);
+    if (window == 0 || window >= c.max_context) return;
+    if (c.architecture != "llama") return keys.fail("a window in \"" + c.architecture + "\" files is not available in this version");
+    c.layer_windows.assign(static_cast<size_t>(c.num_layers), window);
 }
 
 class GgufModelFile final : public ModelFile {
@@ -148,6 +175,7 @@ Result<ModelConfig> read_model_config(const GgufFile& file, const TensorMap& ten
     auto refuse = [&](const std::string& text) { return Error{file.path() + ": " + text}; };
     apply_architecture(*architecture, c);
     if (architecture->is_gemma) read_gemma(keys, *architecture, c);
+    read_other_keys(keys, *architecture, c);
     if (!keys.error.empty()) return Error{keys.error};
     if (c.num_heads % c.num_kv_heads != 0) return refuse("head_count is no multiple of head_count_kv");
     if (value_dim != c.head_dim || rope_dim != c.head_dim || c.head_dim % 2 != 0) {

@@ -221,6 +221,29 @@ TEST_CASE("a rope factor of a GGUF file whose kind is not told is linear, under 
     }
 }
 
+TEST_CASE("keys of a GGUF file that change the result are taken or refused by name, neutral ones pass") {
+    const TemporaryFolder folder;
+    const auto opened = [&](const char* key, double value) {
+        GgufWriter keys;
+        keys.number(key, value);
+        return ModelFile::open(folder.write("model.gguf", gguf_with(keys)));
+    };
+    for (const char* key : {"llama.logit_scale", "llama.residual_scale", "llama.embedding_scale", "llama.rope.scaling.attn_factor",
+                            "llama.attention.clamp_kqv", "llama.attn_logit_softcapping", "llama.final_logit_softcapping"}) {
+        const auto refused = opened(key, 2);
+        REQUIRE(!refused.ok());
+        CHECK(refused.error().find("key \"" + std::string(key) + "\" is not available") != std::string::npos);
+        CHECK(opened(key, 0).ok());
+    }
+    CHECK(opened("llama.logit_scale", 1).ok());
+    CHECK(opened("llama.attention.scale", 0.5).value()->config().attention_scale == 0.5f);
+    GgufWriter window;
+    window.integer("llama.attention.sliding_window", 16);
+    const auto mistral = ModelFile::open(folder.write("model.gguf", gguf_with(window)));
+    REQUIRE(mistral.ok());
+    CHECK(mistral.value()->config().layer_windows == std::vector<int32_t>(static_cast<size_t>(SyntheticShape{}.layers), 16));
+}
+
 TEST_CASE("a GGUF file whose llama3 scaling lacks its numbers is refused") {
     GgufWriter keys;
     keys.string("llama.rope.scaling.type", "llama3");
