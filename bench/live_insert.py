@@ -33,7 +33,7 @@ def parse():
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--prompts", type=int, nargs="+", default=[189, 2000, 6000])
     parser.add_argument("--factors", type=float, nargs="+", default=[2, 4, 8], help="promised gaps, in plain steps")
-    parser.add_argument("--chunks", type=int, nargs="+", default=[8, 16, 32, 64, 256, 512])
+    parser.add_argument("--chunks", type=int, nargs="*", default=[8, 16, 32, 64, 256, 512])
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing that would end later than this; 0: only sum up")
     parser.add_argument("--seed", type=int, default=1)

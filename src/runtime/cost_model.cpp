@@ -88,6 +88,15 @@ int32_t CostModel::padded_rows(int32_t rows) const {
     return whole * largest + ladder_[shape_index(rows - whole * largest)];
 }
 
+uint64_t CostModel::padding_ns(const StepFeatures& features) const {
+    if (rows_are_data_ || features.rows <= 0) return 0;
+    const int32_t rows = (features.rows - 1) % ladder_.back() + 1;   // of the last launch, which alone is not full
+    const size_t above = shape_index(rows);
+    if (above == 0 || ladder_[above] == rows) return 0;
+    const double empty = static_cast<double>(ladder_[above] - rows) / (ladder_[above] - ladder_[above - 1]);
+    return static_cast<uint64_t>(std::max(0.0, empty * (table_[above].ns - table_[above - 1].ns)));
+}
+
 double CostModel::launch_ns(int32_t rows) const {
     const size_t above = shape_index(rows);
     if (!rows_are_data_) return table_[above].ns;

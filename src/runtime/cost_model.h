@@ -51,6 +51,9 @@ public:
     [[nodiscard]] int32_t floor_rows(int32_t decode_rows) const;
     /// Smallest shape that holds `rows`; beyond the ladder the sum of the launches' shapes.
     [[nodiscard]] int32_t padded_rows(int32_t rows) const;
+    /// What the empty rows of the step's shape cost over the true ones, were they launched alone: their time is taken straight between the
+    /// shapes about them. 0 on the flat part of the device, in the smallest shape, and where rows are data.
+    [[nodiscard]] uint64_t padding_ns(const StepFeatures& features) const;
     CostVerdict observe(const StepFeatures& features, uint64_t device_ns);
 
     [[nodiscard]] double shared_margin() const { return shared_margin_; }

@@ -330,8 +330,7 @@ void EngineCore::count_late(RequestState& state, const Turn& turn, uint64_t gap_
         const StepResultHeader& header = runner_->result_header(step.ticket);
         facts.device_ns = header.end_ns > header.begin_ns ? header.end_ns - header.begin_ns : 0;
         facts.predicted_ns = step.plan.predicted_ns;
-        facts.rows = f.rows;
-        facts.padded_rows = f.padded_rows;
+        facts.padding_ns = step.plan.padding_ns;
         facts.prefill_rows = f.rows - f.decode_rows;
     }
     const LateCause cause = late_cause(facts);

@@ -7,7 +7,6 @@ namespace takt {
 namespace {
 
 constexpr double kOutlier = 1.15;        // over the prediction: noise is within it
-constexpr double kPaddingShare = 0.2;    // of the launched rows
 
 }  // namespace
 
@@ -22,9 +21,7 @@ LateCause late_cause(const LateFacts& f) {
     }
     if (static_cast<double>(f.device_ns) > kOutlier * static_cast<double>(f.predicted_ns)) return LateCause::device;
     if (f.prefill_rows > 0) return LateCause::prefill;
-    if (f.padded_rows > f.rows && static_cast<double>(f.padded_rows - f.rows) >= kPaddingShare * f.padded_rows) {
-        return LateCause::padding;
-    }
+    if (f.padding_ns > 0 && f.gap_ns - std::min(f.gap_ns, f.promised_ns) <= f.padding_ns) return LateCause::padding;
     // What lies around the step is to blame only where it is more than the device's own part over the promise.
     const uint64_t over_ns = f.device_ns - std::min(f.device_ns, f.promised_ns);
     return f.gap_ns > f.device_ns + std::max(f.promised_ns / 2, over_ns) ? LateCause::host : LateCause::device;

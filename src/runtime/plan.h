@@ -64,6 +64,7 @@ struct StepPlan {
     bool greedy = true;           ///< every sample is plain argmax
     uint64_t budget_ns = 0;       ///< T_b; 0: no decode running
     uint64_t predicted_ns = 0;    ///< That x margin is not included
+    uint64_t padding_ns = 0;      ///< of That, what the shape's empty rows take (CostModel::padding_ns)
     bool at_floor = false;        ///< the floor shape was taken although it breaks the budget
     int32_t block_tokens = 16;    ///< of the KV cache that the block tables are in
     std::vector<RequestId> admitted;    ///< left the waiting queue for this step

@@ -27,7 +27,7 @@ void Scheduler::Impl::plan(uint64_t start_ns, StepPlan& plan) {
     plan.greedy = true;
     plan_start_ns = start_ns;
     plan.at_floor = false;
-    plan.budget_ns = plan.predicted_ns = 0;
+    plan.budget_ns = plan.predicted_ns = plan.padding_ns = 0;
     one_off_ns = 0;
     refresh_order();
     let_yield(start_ns, plan);
@@ -284,6 +284,7 @@ void Scheduler::Impl::close_plan(StepPlan& plan) {
         plan.padded_samples = std::min(padded, config.max_running);
     }
     plan.predicted_ns = cost.predict_ns(plan.features);
+    plan.padding_ns = cost.padding_ns(plan.features);
     if (spare.empty()) spare.emplace_back();
     launched.push_back(std::move(spare.back()));
     spare.pop_back();

@@ -370,6 +370,25 @@ TEST_CASE("where rows are data a document is predicted to its end, though its lo
     }
 }
 
+TEST_CASE("empty rows cost what the shape takes over the rows in it, and nothing where it is flat", "[cost_model]") {
+    CostModel cost({1, 4, 16, 64}, false, {});
+    const auto learn = [&](int32_t rows, double ms) {
+        for (int i = 0; i < 5; ++i) cost.observe(step(cost, rows, 0, 0, 0), static_cast<uint64_t>(ms * 1e6));
+    };
+    learn(1, 5);
+    learn(4, 5);
+    learn(16, 5);
+    learn(64, 9);
+    const auto padding_ms = [&](int32_t rows) { return static_cast<double>(cost.padding_ns(step(cost, rows, 0, 0, 0))) * 1e-6; };
+    CHECK(padding_ms(9) == Approx(0).margin(0.01));
+    CHECK(padding_ms(64) == 0);
+    CHECK(padding_ms(40) == Approx(2).margin(0.1));
+    CHECK(padding_ms(17) == Approx(4 * 47.0 / 48).margin(0.1));
+    CHECK(padding_ms(64 + 40) == padding_ms(40));   // only the last launch is not full
+    const CostModel data({1, 4, 16, 64}, true, {});
+    CHECK(data.padding_ns(step(data, 40, 0, 0, 0)) == 0);
+}
+
 TEST_CASE("the flat part ends where a shape costs 15 percent more", "[cost_model]") {
     CostModel cost = h100();
     sim::Random random(7);

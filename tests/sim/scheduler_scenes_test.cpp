@@ -56,6 +56,24 @@ TEST_CASE("S1, S2: a prompt put in beside a stream: every gap kept, the prompt n
     }
 }
 
+TEST_CASE("S1: where gaps are no longer than chunks of 64 make them the first token comes no later", "[scenes]") {
+    for (const int32_t prompt : {189, 8192, 32'768}) {
+        const std::vector<SimRequest> w{request_at(0, 16, prompt / 40 + 100), request_at(35, prompt, 1)};
+        SimOptions fixed = scene(1000);
+        set_chunk(fixed, 64);
+        const SimReport theirs = run(fixed, w);
+        const auto longest = static_cast<double>(theirs.requests[0].max_gap_ns);
+        double best_ms = 1e18;
+        for (const double margin : {1.0, 1.05, 1.1, 1.15}) {   // a promise is kept with a margin, a chunk's gaps are what they are
+            const SimReport ours = run(scene(margin * longest * 1e-6), w);
+            REQUIRE(ours.wrong.empty());
+            if (static_cast<double>(ours.requests[0].max_gap_ns) <= longest) best_ms = std::min(best_ms, ttft_ms(ours, w, 1));
+        }
+        INFO("prompt " << prompt << ": chunks " << longest * 1e-6 << " ms at " << ttft_ms(theirs, w, 1) << " ms, ours at " << best_ms);
+        CHECK(best_ms <= ttft_ms(theirs, w, 1));
+    }
+}
+
 TEST_CASE("S2: gaps are even while slices shrink, and after the stream the slices jump", "[scenes]") {
     std::vector<SimRequest> w{request_at(0, 16, 40), request_at(35, 60'000, 1)};
     SimOptions o = scene(40);
@@ -88,13 +106,13 @@ TEST_CASE("S3: documents back to back beside streams, on every load: no more tha
         double sla;
     };
     for (const Load& load : {Load{16, 2048, 32'768, 20}, Load{16, 2048, 32'768, 40}, Load{16, 2048, 32'768, 80},
-                             Load{16, 2048, 110'000, 40}, Load{4, 1024, 32'768, 40}}) {
-        SimOptions o = scene(load.sla, 32, 14'000);
-        o.check = load.sla == 40;
+                             Load{16, 2048, 110'000, 40}, Load{4, 1024, 32'768, 40}, Load{64, 4096, 32'768, 40}}) {
+        SimOptions o = scene(load.sla, load.streams > 31 ? 80 : 32, load.streams > 31 ? 24'000 : 14'000);
+        o.check = load.sla == 40 && load.streams <= 16;
         GapWindow window;
         window.from_ms = 700;
         window.listen(o);
-        const std::vector<SimRequest> w = streams_and_documents(load.streams, load.context, 500, 3, load.document);
+        const std::vector<SimRequest> w = streams_and_documents(load.streams, load.context, 500, load.streams > 16 ? 2 : 3, load.document);
         const SimReport report = run(o, w);
         INFO(load.streams << " streams at " << load.context << ", documents of " << load.document << ", SLA " << load.sla << report.wrong);
         REQUIRE(report.wrong.empty());
@@ -244,7 +262,9 @@ TEST_CASE("the prediction side is what the truth side keeps: misses of the budge
     };
     REQUIRE(run(o, w).wrong.empty());
     REQUIRE(steps > 1000);
-    CHECK(static_cast<double>(misses) / static_cast<double>(steps) < 0.025);
+    const double share = static_cast<double>(misses) / static_cast<double>(steps);
+    CHECK(share >= 0.002);   // fewer would be slices given away
+    CHECK(share < 0.025);
     CHECK(percentile(over, 0.999) < 1.1);
 }
 

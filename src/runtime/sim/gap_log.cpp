@@ -25,8 +25,7 @@ void GapLog::add(const SimGap& gap) {
     facts.promised_ns = gap.promised_ns;
     facts.device_ns = gap.step->end_ns - gap.step->begin_ns;
     facts.predicted_ns = gap.step->predicted_ns;
-    facts.rows = gap.step->decode_rows + gap.step->prefill_rows;
-    facts.padded_rows = gap.step->padded_rows;
+    facts.padding_ns = gap.step->padding_ns;
     facts.prefill_rows = gap.step->prefill_rows;
     facts.was_preempted = gap.was_preempted;
     facts.was_paused = gap.was_paused;

@@ -220,7 +220,7 @@ void Loop::execute(InFlight& step) {
         report_.num_over_budget += device_ns > plan.budget_ns ? 1 : 0;
         report_.num_at_floor += plan.at_floor ? 1 : 0;
     }
-    step.facts = {step.begin_ns, step.end_ns, plan.predicted_ns, plan.budget_ns, f.decode_rows, f.rows - f.decode_rows,
+    step.facts = {step.begin_ns, step.end_ns, plan.predicted_ns, plan.padding_ns, plan.budget_ns, f.decode_rows, f.rows - f.decode_rows,
                   f.padded_rows, static_cast<int32_t>(plan.preempted.size()), plan.at_floor};
     if (options_.on_step) options_.on_step(step.facts);
     charge(step);

@@ -34,7 +34,7 @@ struct SimRequest {
 /// What a step really did, for plots and explanations.
 struct SimStep {
     uint64_t begin_ns = 0, end_ns = 0;
-    uint64_t predicted_ns = 0, budget_ns = 0;
+    uint64_t predicted_ns = 0, padding_ns = 0, budget_ns = 0;
     int32_t decode_rows = 0, prefill_rows = 0, padded_rows = 0;
     int32_t num_preempted = 0;
     bool at_floor = false;
