@@ -88,7 +88,8 @@ std::string envelope_notes(const std::vector<Point>& points) {
         if (point.targets.envelope) urls.insert(point.url);
     }
     std::string out;
-    for (const std::string& url : urls) out += url + ": late by the envelope that was asked for: a stream ahead of its pace may wait longer\n";
+    for (const std::string& url : urls)
+        out += url + ": late by the envelope that was asked for: a stream ahead of its pace may wait longer\n";
     return out;
 }
 
