@@ -69,6 +69,14 @@ void read_response_format(FieldReader& fields) {
     }
 }
 
+void read_modalities(FieldReader& fields) {
+    const json::array* modalities = fields.array("modalities");
+    if (modalities == nullptr) return;
+    for (const json::value& modality : *modalities) {
+        if (modality != "text") fields.not_available("modalities");
+    }
+}
+
 void finish(FieldReader& fields, OpenAiRequest& out, Request request, std::string_view model_name) {
     const std::int64_t count = fields.integer("n", 1, kMaxChoices).value_or(1);
     out.num_choices = static_cast<std::size_t>(count);
@@ -187,8 +195,8 @@ OpenAiRequest parse_chat_body(std::string_view body, std::string_view model_name
     read_chat_logprobs(fields, out, request);
     read_stream(fields, out);
     accept_hints(fields);
-    refuse_present(fields, {"functions", "function_call", "audio", "prediction", "web_search_options", "modalities",
-                            "moderation"});
+    refuse_present(fields, {"functions", "function_call", "audio", "prediction", "web_search_options", "moderation"});
+    read_modalities(fields);
     finish(fields, out, std::move(request), model_name);
     multiply(out);
     return out;

@@ -206,7 +206,12 @@ void read_token_ids(FieldReader& fields, std::string_view name, Request& request
 void read_template_extras(FieldReader& fields, Request& request) {
     if (const json::array* tools = fields.array("tools")) {
         for (const json::value& tool : *tools) {
-            if (!tool.is_object()) fields.fail("tools", "found " + shown(tool) + ", allowed objects");
+            const json::object* object = tool.if_object();
+            const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+            if (object == nullptr) fields.fail("tools", "found " + shown(tool) + ", allowed objects");
+            if (type != nullptr && *type != "function") {
+                fields.fail("tools", "a tool of another type than function is not available in this version");
+            }
         }
         if (!request.messages) fields.fail("tools", "allowed only with `messages`");
         if (!tools->empty()) request.tools = *tools;

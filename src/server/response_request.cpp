@@ -68,7 +68,8 @@ void read_input(FieldReader& fields, json::array& out) {
         fields.fail("input", "missing");
     } else if (input->is_string()) {
         out.push_back(json::object({{"role", "user"}, {"content", input->get_string()}}));
-    } else if (input->is_array() && !input->get_array().empty()) {
+    } else if (input->is_array()) {
+        if (input->get_array().empty()) fields.fail("input", "found an empty list, allowed one item or more");
         for (const json::value& item : input->get_array()) add_item(fields, item, out);
     } else {
         fields.fail("input", "found " + shown(*input) + ", allowed a string or a list of items");
@@ -141,11 +142,12 @@ void read_limits(FieldReader& fields, ResponseRequest& out) {
 
 void accept_hints(FieldReader& fields, ResponseRequest& out) {
     for (const char* name : {"user", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-                             "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls", "reasoning",
+                             "prompt_cache_retention", "prompt_cache_options", "reasoning",
                              "stream_options", "max_tool_calls", "context_management"}) {
         fields.find(name);
     }
     if (const json::object* metadata = fields.object("metadata")) out.echo["metadata"] = *metadata;
+    if (const auto parallel = fields.boolean("parallel_tool_calls")) out.echo["parallel_tool_calls"] = *parallel;
     if (fields.boolean("background").value_or(false)) fields.not_available("background");
     const std::optional<std::string> truncation = fields.string("truncation");
     if (truncation && *truncation != "disabled") fields.not_available("truncation");

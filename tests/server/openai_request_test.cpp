@@ -52,7 +52,8 @@ TEST_CASE("chat: n copies with seeds counted up") {
 TEST_CASE("chat: what is not built says so and never passes silently") {
     for (const char* fields : {R"("response_format":{"type":"json_object"})", R"("response_format":{"type":"json_schema"})",
                                R"("tool_choice":"required")", R"("tool_choice":{"type":"function"})",
-                               R"("functions":[])", R"("audio":{})", R"("prediction":{})", R"("modalities":["audio"])"}) {
+                               R"("functions":[])", R"("audio":{})", R"("prediction":{})", R"("modalities":["text","audio"])",
+                               R"("tools":[{"type":"function"},{"type":"custom"}])"}) {
         INFO(fields);
         const OpenAiRequest parsed = chat(fields);
         CHECK(parsed.error.code == errc::bad_request);
@@ -86,6 +87,10 @@ TEST_CASE("a wrong model is not found; none is the loaded one") {
     CHECK(wrong.error.code == errc::not_found);
     CHECK(wrong.error.param == "model");
     CHECK_FALSE(parse_chat_body(R"({"messages":[{"role":"user","content":"x"}]})", "m").error);
+}
+
+TEST_CASE("chat: what asks for text alone is what there is") {
+    CHECK_FALSE(chat(R"("modalities":["text"],"response_format":{"type":"text"})").error);
 }
 
 TEST_CASE("tool_choice none keeps the tools from the template") {

@@ -69,6 +69,7 @@ TEST_CASE("bodies that are refused name the field") {
         {R"("input":"a","tool_choice":"required")", "tool_choice"},
         {R"("input":"a","tools":[{"type":"web_search"}])", "tools"},
         {R"("input":"a","truncation":"auto")", "truncation"},
+        {R"("input":"a","parallel_tool_calls":"no")", "parallel_tool_calls"},
         {R"("input":"a","stream_id":"x")", "stream_id"},
         {R"("input":"a","unknown":1)", "unknown"},
         {R"("input":"a","temperature":-1)", "temperature"}};
@@ -78,6 +79,12 @@ TEST_CASE("bodies that are refused name the field") {
     }
     CHECK(body(R"("input":"a","model":"other")").error.code == errc::not_found);
     CHECK(body(R"("type":"response.create","stream_id":"x","generate":false,"input":"a")", true).error.message == "");
+}
+
+TEST_CASE("an empty list of items is told as one, and parallel_tool_calls is said again") {
+    CHECK(body(R"("input":[])").error.message == "input: found an empty list, allowed one item or more");
+    CHECK(body(R"("input":"a","parallel_tool_calls":false)").echo.at("parallel_tool_calls") == false);
+    CHECK_FALSE(body(R"("input":"a")").echo.contains("parallel_tool_calls"));
 }
 
 TEST_CASE("tools become the nested form that templates know") {
