@@ -9,6 +9,7 @@
 #include <takt/quantize.h>
 #include <takt/reply.h>
 #include <takt/request.h>
+#include <takt/short_turns.h>
 #include <takt/simulate.h>
 #include <takt/trace.h>
 #include <takt/version.h>

@@ -151,7 +151,6 @@ struct DeviceCaps {
     DeviceKind kind = DeviceKind::cpu;
     std::string name;                  ///< with ISA path or compute capability
     bool rows_are_data = false;        ///< kernels skip padding rows (CPU, sim): a shape bounds buffers, not work
-    bool has_graphs = true;
     DType residual_type = DType::f32;  ///< the hidden state between layers
     DType activation_type = DType::f32;///< q, attention output, MLP intermediate
     DType kv_type = DType::f16;        ///< what kv.dtype = auto means

@@ -205,8 +205,6 @@ Encoder encoder_of(DType type) {
 
 }  // namespace
 
-bool can_encode(DType type) { return encoder_of(type) != nullptr; }
-
 float fit_symmetric_scale(const float* weights, int count, int levels) { return fit_symmetric(weights, count, levels, true); }
 
 void encode_blocks(DType type, const float* weights, int64_t count, uint8_t* out) {

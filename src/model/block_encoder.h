@@ -8,10 +8,7 @@
 
 namespace takt {
 
-/// q8_0, q4_0, q4_1, q4_k, q6_k.
-bool can_encode(DType type);
-
-/// `count` weights, a whole number of blocks of `type`, to dtype_bytes(type, count) bytes.
+/// `count` weights, a whole number of blocks of `type` (q8_0, q4_0, q4_1, q4_k or q6_k), to dtype_bytes(type, count) bytes.
 void encode_blocks(DType type, const float* weights, int64_t count, uint8_t* out);
 
 /// The positive scale of quants in [-levels, levels - 1] with the least squared error over `count` weights among the candidates.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "kernels/assert.h"
 
@@ -245,7 +246,7 @@ private:
             return fail(what + ": offset " + std::to_string(offset) + " is no multiple of " + std::to_string(alignment_));
         }
         offsets.push_back(offset);
-        if (!file_.tensor_index_.emplace(t.name, file_.tensors_.size()).second) return fail(what + " stands twice");
+        if (!names_.insert(t.name).second) return fail(what + " stands twice");
         file_.tensors_.push_back(std::move(t));
         return true;
     }
@@ -288,6 +289,7 @@ private:
     std::span<const uint8_t> bytes_;
     GgufFile& file_;
     size_t at_ = 0;
+    std::set<std::string_view> names_;   // of tensors
     uint64_t num_tensors_ = 0, num_values_ = 0, alignment_ = 32;
     std::string message_;
 };
@@ -297,11 +299,6 @@ Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, const std::stri
     file.path_ = path;
     if (auto error = GgufParser(bytes, file).run()) return *error;
     return file;
-}
-
-const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
-    const auto at = tensor_index_.find(name);
-    return at == tensor_index_.end() ? nullptr : &tensors_[at->second];
 }
 
 std::span<const uint8_t> GgufFile::number_bytes(std::string_view key) const {

@@ -44,7 +44,6 @@ public:
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] const std::map<std::string_view, GgufValue>& metadata() const { return metadata_; }
     [[nodiscard]] const std::vector<GgufTensor>& tensors() const { return tensors_; }
-    [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;
     /// All keys and values as they stand in the file, and of them the bytes of one number's or flag's value (empty: no such key).
     [[nodiscard]] std::span<const uint8_t> key_section() const { return key_section_; }
     [[nodiscard]] std::span<const uint8_t> number_bytes(std::string_view key) const;
@@ -68,7 +67,6 @@ private:
     std::map<std::string_view, GgufValue> metadata_;
     std::map<std::string_view, std::span<const uint8_t>> scalars_;
     std::vector<GgufTensor> tensors_;
-    std::map<std::string_view, size_t> tensor_index_;
 };
 
 const char* gguf_type_name(GgufType type);

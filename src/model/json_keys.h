@@ -15,9 +15,10 @@ namespace takt {
 
 namespace json = boost::json;
 
-inline Result<json::object> parse_object(std::string_view text) {
+/// The one object that `text` is, in `storage`.
+inline Result<json::object> parse_object(std::string_view text, json::storage_ptr storage = {}) {
     json::error_code failure;
-    json::value root = json::parse(json::string_view(text.data(), text.size()), failure);
+    json::value root = json::parse(json::string_view(text.data(), text.size()), failure, std::move(storage));
     if (failure) return Error{"not valid JSON: " + failure.message()};
     if (!root.is_object()) return Error{"not a JSON object"};
     return std::move(root.as_object());

@@ -5,13 +5,13 @@
 #include <boost/json.hpp>
 #include <unordered_map>
 
+#include "model/json_keys.h"
 #include "model/tokenizer_json_steps.h"
 #include "model/tokenizer_vocabulary.h"
 
 namespace takt {
 namespace {
 
-namespace json = boost::json;
 using tokenizer_json::flag_of;
 using tokenizer_json::member;
 using tokenizer_json::Steps;
@@ -19,14 +19,6 @@ using tokenizer_json::text_of;
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 using TokenIds = std::unordered_map<std::string_view, int32_t>;
-
-Result<json::value> parse_document(std::string_view text, json::storage_ptr storage) {
-    json::error_code failure;
-    json::value root = json::parse(json::string_view(text.data(), text.size()), failure, std::move(storage));
-    if (failure) return Error{"not valid JSON: " + failure.message()};
-    if (!root.is_object()) return Error{"not a JSON object"};
-    return root;
-}
 
 /// Only plain BPE: what changes its result beyond that is refused.
 Result<bool> read_model_flags(const json::value& model, TokenizerSpec& spec) {
@@ -173,9 +165,9 @@ std::optional<std::string> token_name(const json::value& root, std::string_view 
 
 Result<TokenizerSpec> parse_tokenizer_json(std::string_view text) {
     json::monotonic_resource memory;
-    Result<json::value> document = parse_document(text, &memory);
+    Result<json::object> document = parse_object(text, &memory);
     if (!document) return Error{document.error()};
-    const json::value& root = document.value();
+    const json::value root = std::move(document.value());
     const json::value* model = member(root, "model");
     if (model == nullptr) return Error{"no \"model\""};
     TokenizerSpec spec;
@@ -203,9 +195,9 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view text) {
 }
 
 Result<TokenizerConfigFile> parse_tokenizer_config(std::string_view text) {
-    Result<json::value> document = parse_document(text, {});
+    Result<json::object> document = parse_object(text);
     if (!document) return Error{document.error()};
-    const json::value& root = document.value();
+    const json::value root = std::move(document.value());
     TokenizerConfigFile out;
     out.bos_token = token_name(root, "bos_token");
     out.eos_token = token_name(root, "eos_token");

@@ -16,6 +16,8 @@
 #include <future>
 #include <sstream>
 
+#include <takt/short_turns.h>
+
 #include "runtime/cost_cache.h"
 #include "runtime/pause.h"
 #include "runtime/reply_state.h"
@@ -222,7 +224,7 @@ void EngineState::run_loop() {
     // A sleep for the device ends when it is meant to, and not up to the 50 us later that the kernel allows itself otherwise.
     (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
 #endif
-    if (config_.device.placement == "apart") take_short_turns();   // the device's threads are there, and do not take after this one
+    if (config_.device.placement == "apart") ask_for_short_turns();   // the device's threads are there, and do not take after this one
     uint64_t stop_ns = 0;
     bool reported = false;
     for (;;) {

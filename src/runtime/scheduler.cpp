@@ -333,14 +333,6 @@ SchedulerCounts Scheduler::counts() const {
     return c;
 }
 
-bool Scheduler::has_work() const {
-    if (!impl_->waiting.empty() || !impl_->launched.empty()) return true;
-    return std::any_of(impl_->running.begin(), impl_->running.end(), [&](int32_t i) {
-        const SchedulerRecord& r = impl_->records[static_cast<size_t>(i)];
-        return !r.is_paused && (r.remaining_prefill() > 0 || r.can_decode());
-    });
-}
-
 std::string Scheduler::check_integrity() const { return impl_->check_integrity(); }
 double Scheduler::budget_trim() const { return impl_->trim.trim(); }
 bool Scheduler::infeasible() const { return impl_->trim.infeasible(); }

@@ -109,7 +109,6 @@ public:
     [[nodiscard]] std::span<const int32_t> block_table(RequestId id) const;
     [[nodiscard]] int32_t cached_tokens(RequestId id) const;      ///< taken from the prefix cache at (last) admission
     [[nodiscard]] SchedulerCounts counts() const;
-    [[nodiscard]] bool has_work() const;                          ///< something could run now or after a step
     /// Proves the books: blocks conserved, slots unique, counters in range. Empty if sound, else what is wrong.
     [[nodiscard]] std::string check_integrity() const;
     [[nodiscard]] double budget_trim() const;                     ///< u of the closed loop, in [0.5, 1]

@@ -3,7 +3,6 @@
 
 #if defined(__linux__)
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
@@ -14,23 +13,6 @@ namespace takt {
 int64_t this_thread_id() {
     static thread_local const int64_t id = ::gettid();
     return id;
-}
-
-void take_short_turns() {
-#if defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
-    // As the kernel lays it out, its first version; the C library has no function for it yet.
-    struct {
-        uint32_t size, policy;
-        uint64_t flags;
-        int32_t nice;
-        uint32_t priority;
-        uint64_t turn_ns, deadline_ns, period_ns;
-    } own{};
-    if (::syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) != 0 || own.policy != SCHED_OTHER) return;
-    own.size = sizeof(own);
-    own.turn_ns = 100'000;   // the shortest that it gives
-    (void)::syscall(SYS_sched_setattr, 0, &own, 0);
-#endif
 }
 
 void ThreadPlacement::keep_off_this_core(int64_t thread_id) {
@@ -59,7 +41,6 @@ void ThreadPlacement::call_here() {
 #else
 
 int64_t this_thread_id() { return 0; }
-void take_short_turns() {}
 void ThreadPlacement::keep_off_this_core(int64_t) {}
 void ThreadPlacement::call_here() {}
 

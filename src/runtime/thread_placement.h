@@ -9,10 +9,6 @@ namespace takt {
 /// The system's number of the calling thread; 0 where there is none.
 [[nodiscard]] int64_t this_thread_id();
 
-/// The calling thread works for microseconds at a time and is to run at once when it is woken, though all cores compute: it takes turns of
-/// a tenth of a millisecond, which the kernel lets it begin before another thread's longer one ends (Linux from 6.12 on; else nothing).
-void take_short_turns();
-
 class ThreadPlacement {
 public:
     /// Takes the calling thread's core away from `thread_id`, of those that this process may use; nothing if it would have none left.

@@ -2,6 +2,7 @@
 #include "server/server.h"
 
 #include <takt/error.h>
+#include <takt/short_turns.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -16,7 +17,6 @@
 #include "server/http_exchange.h"
 #include "server/second_sender.h"
 #include "server/server_state.h"
-#include "server/short_turns.h"
 #include "server/task_group.h"
 #include "server/tls_context.h"
 

@@ -115,9 +115,4 @@ void TenantBook::disconnect(const std::string& tenant) {
     if (found != accounts_.end()) --found->second.num_connections;
 }
 
-std::int64_t TenantBook::live_requests(const std::string& tenant) const {
-    const auto found = accounts_.find(tenant);
-    return found == accounts_.end() ? 0 : found->second.num_live;
-}
-
 }  // namespace takt::server

@@ -36,8 +36,6 @@ public:
     bool connect(const std::string& tenant);
     void disconnect(const std::string& tenant);
 
-    [[nodiscard]] std::int64_t live_requests(const std::string& tenant) const;
-
 private:
     struct Account {
         std::int64_t max_requests = 0;        ///< running + waiting; 0: no limit

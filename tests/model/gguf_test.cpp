@@ -22,6 +22,13 @@ constexpr uint32_t kFileU32 = 4, kFileF32 = 6, kFileString = 8, kFileArray = 9, 
 
 Result<GgufFile> parse(const Bytes& bytes) { return GgufFile::parse(bytes, "a.gguf"); }
 
+const GgufTensor* tensor_of(const GgufFile& file, std::string_view name) {
+    for (const GgufTensor& tensor : file.tensors()) {
+        if (tensor.name == name) return &tensor;
+    }
+    return nullptr;
+}
+
 /// The message of a file that must be refused.
 std::string refusal(const Bytes& bytes) {
     const auto file = parse(bytes);
@@ -97,13 +104,13 @@ TEST_CASE("values and tensors of a well-formed file") {
     CHECK_FALSE(file.integers("absent").value().has_value());
 
     REQUIRE(file.tensors().size() == 2);
-    const GgufTensor* x = file.find_tensor("x");
+    const GgufTensor* x = tensor_of(file, "x");
     REQUIRE(x != nullptr);
     CHECK(x->shape == std::vector<int64_t>{2, 3});
     CHECK(x->tensor.cols == 2);
     CHECK(x->tensor.rows == 3);
     CHECK(x->tensor.bytes() == 24);
-    const GgufTensor* y = file.find_tensor("y");
+    const GgufTensor* y = tensor_of(file, "y");
     REQUIRE(y != nullptr);
     CHECK(y->tensor.type == DType::q4_0);
     CHECK(y->tensor.bytes() == 36);
@@ -111,7 +118,6 @@ TEST_CASE("values and tensors of a well-formed file") {
     CHECK(data + 36 == bytes.data() + bytes.size());
     CHECK(data[0] == 2);
     CHECK(data[35] == 2);
-    CHECK(file.find_tensor("z") == nullptr);
 }
 
 TEST_CASE("a file of version 2 and one without tensors are read") {
@@ -218,7 +224,7 @@ TEST_CASE("alignment is the file's own and a power of two") {
     const auto file = parse(bytes);
     REQUIRE(file);
     const auto place = [&](const char* name) {
-        return static_cast<const uint8_t*>(file.value().find_tensor(name)->tensor.data) - bytes.data();
+        return static_cast<const uint8_t*>(tensor_of(file.value(), name)->tensor.data) - bytes.data();
     };
     CHECK(place("a") % 64 == 0);
     CHECK(place("b") == place("a") + 64);

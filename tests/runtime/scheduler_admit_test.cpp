@@ -56,7 +56,7 @@ TEST_CASE("the reserve for running answers is learned: up with a squeeze, slowly
     for (RequestId id = 1; id <= 6; ++id) rig.submit(id, 250, 400);
     int preemptions = 0;
     double highest = 0;
-    for (int i = 0; i < 6000 && rig.scheduler.has_work(); ++i) {
+    for (int i = 0; i < 6000 && rig.has_work(); ++i) {
         rig.step();
         preemptions += static_cast<int>(rig.plan.preempted.size());
         highest = std::max(highest, rig.scheduler.reserve_factor());
@@ -92,7 +92,7 @@ TEST_CASE("no request is preempted more than N_max times, and all are served", "
     std::map<RequestId, int> preemptions;
     for (RequestId id = 1; id <= 10; ++id) rig.submit(id, 60 + static_cast<int32_t>(id), 900);
     int total = 0;
-    for (int i = 0; i < 60'000 && rig.scheduler.has_work(); ++i) {
+    for (int i = 0; i < 60'000 && rig.has_work(); ++i) {
         rig.step();
         for (const RequestId id : rig.plan.preempted) ++preemptions[id], ++total;
         REQUIRE(rig.scheduler.check_integrity() == "");
@@ -116,7 +116,7 @@ TEST_CASE("a pinned request comes back with all the blocks it can ever need", "[
     REQUIRE(victim == 2);   // the oldest is never another's victim
     for (int i = 0; i < 5000 && rig.scheduler.block_table(victim).empty(); ++i) rig.step();
     CHECK(rig.scheduler.block_table(victim).size() == 50);
-    while (rig.scheduler.has_work()) {
+    while (rig.has_work()) {
         rig.step();
         CHECK(rig.plan.preempted.empty());
     }
@@ -136,7 +136,7 @@ TEST_CASE("KV waits in the host's memory where its way there and back is shorter
         for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 100, 700);
         int num_preempted = 0, num_out = 0, num_in = 0;
         std::map<RequestId, int32_t> waits;
-        for (int i = 0; i < 20'000 && rig.scheduler.has_work(); ++i) {
+        for (int i = 0; i < 20'000 && rig.has_work(); ++i) {
             rig.step();
             REQUIRE(rig.scheduler.check_integrity() == "");
             num_preempted += static_cast<int>(rig.plan.preempted.size());
@@ -213,7 +213,7 @@ TEST_CASE("no newcomer in a step that threw somebody out, and none before there 
     SchedulerRig rig(rig_config(), 121);
     for (RequestId id = 1; id <= 8; ++id) rig.submit(id, 200, 500);
     int preempting = 0;
-    for (int i = 0; i < 20'000 && rig.scheduler.has_work(); ++i) {
+    for (int i = 0; i < 20'000 && rig.has_work(); ++i) {
         rig.look();
         if (!rig.plan.preempted.empty()) {
             ++preempting;
@@ -240,7 +240,7 @@ TEST_CASE("readers that do not read make room for who waits, as often as it take
     }
     rig.scheduler.set_paused(1, false);
     rig.scheduler.set_paused(2, false);
-    for (int i = 0; i < 2000 && rig.scheduler.has_work(); ++i) rig.step();
+    for (int i = 0; i < 2000 && rig.has_work(); ++i) rig.step();
     CHECK(rig.emitted[1] == 400);
     CHECK(rig.emitted[2] == 400);
 }
@@ -307,7 +307,7 @@ TEST_CASE("on_miss: refuse names a time after which it would do, demote serves l
         again = rig.submit(id, 12'000, 10, 1);
     }
     CHECK(again.verdict == Admission::Verdict::accepted);
-    while (rig.scheduler.has_work()) rig.step();
+    while (rig.has_work()) rig.step();
     CHECK(rig.emitted[51] == 10);
 }
 
@@ -332,7 +332,7 @@ TEST_CASE("what a full queue says of the time to come again is near the truth on
     RequestId id = 1;
     for (; id <= 8; ++id) {
         CHECK(rig.submit(id, 100, 50).verdict == Admission::Verdict::accepted);
-        while (rig.scheduler.has_work() && id % 2 == 0) rig.step();
+        while (rig.has_work() && id % 2 == 0) rig.step();
     }
     for (; id <= 12; ++id) {
         CHECK(rig.submit(id, 100, 50).verdict == Admission::Verdict::accepted);

@@ -71,6 +71,11 @@ public:
         }
         scheduler.apply(outcome, now);
     }
+    /// Something waits, or runs and is not paused.
+    [[nodiscard]] bool has_work() const {
+        const SchedulerCounts counts = scheduler.counts();
+        return counts.num_waiting + counts.num_running > counts.num_paused;
+    }
     const StepPlan& step() {
         if (!look().empty()) complete();
         return plan;

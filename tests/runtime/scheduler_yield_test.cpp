@@ -32,7 +32,7 @@ TEST_CASE("a class that weighs more gets a slot in time, and who gave way goes o
         rig.submit(10, 600, 5, 1);
         int num_out = 0;
         uint64_t begun = 0;
-        for (int i = 0; i < 20'000 && rig.scheduler.has_work(); ++i) {
+        for (int i = 0; i < 20'000 && rig.has_work(); ++i) {
             rig.step();
             num_out += static_cast<int>(rig.plan.preempted.size());
             REQUIRE((rig.plan.preempted.empty() || rig.plan.admitted.empty()));
@@ -58,7 +58,7 @@ TEST_CASE("a class that weighs more gets blocks in time, and who gave way goes o
         rig.submit(10, heavy_prompt, 5, 1);
         std::map<RequestId, int> preemptions;
         uint64_t begun = 0;
-        for (int i = 0; i < 20'000 && rig.scheduler.has_work(); ++i) {
+        for (int i = 0; i < 20'000 && rig.has_work(); ++i) {
             rig.step();
             for (const RequestId id : rig.plan.preempted) ++preemptions[id];
             REQUIRE((rig.plan.preempted.empty() || rig.plan.admitted.empty()));
@@ -80,7 +80,7 @@ TEST_CASE("nobody gives its blocks where all of the lighter would not be enough,
         for (RequestId id = 1; id <= 4; ++id) rig.submit(id, is_free ? 200 : 1500, 400, id == 1 ? 0 : 1);
         for (int i = 0; i < 100; ++i) rig.step();
         rig.submit(10, is_free ? 600 : 5000, 5, 1);
-        for (int i = 0; i < 5000 && rig.scheduler.has_work(); ++i) {
+        for (int i = 0; i < 5000 && rig.has_work(); ++i) {
             rig.step();
             INFO("free " << is_free << ", step " << i);
             REQUIRE((i >= 200 || rig.plan.preempted.empty()));   // later one would be enough beside what has become free
@@ -98,7 +98,7 @@ TEST_CASE("nobody gives way to an equal, nor under the plain baseline", "[schedu
         for (RequestId id = 1; id <= 4; ++id) rig.submit(id, 100, 500);
         for (int i = 0; i < 20; ++i) rig.step();
         rig.submit(10, 100, 5, 1);
-        for (int i = 0; i < 5000 && rig.scheduler.has_work(); ++i) {
+        for (int i = 0; i < 5000 && rig.has_work(); ++i) {
             rig.step();
             REQUIRE(rig.plan.preempted.empty());
         }
@@ -144,7 +144,7 @@ TEST_CASE("prompts whose beginning is cached do not keep a cold one out", "[sche
         rig.submit(r);
     };
     submit(1, shared);
-    while (rig.scheduler.has_work()) rig.step();
+    while (rig.has_work()) rig.step();
     RequestId next = 100;
     int num_served = 0;
     const auto feed = [&] {
@@ -172,7 +172,7 @@ TEST_CASE("where slots lack the wait for one is by how answers run, not by how s
     RequestId id = 1;
     for (; id <= 8; ++id) {   // answers of 50 tokens, 6 ms each: a slot is given up every 80 ms
         rig.submit(id, 100, 50);
-        while (rig.scheduler.has_work() && id % 4 == 0) rig.step();
+        while (rig.has_work() && id % 4 == 0) rig.step();
     }
     for (; id <= 12; ++id) rig.submit(id, 100, 50);
     for (int i = 0; i < 10; ++i) rig.step();

@@ -36,7 +36,8 @@ TEST_CASE("a tenant holds at most max_running + max_waiting requests") {
     CHECK(full.retry_after_ms == Approx(1000));      // nothing is known yet
     book.ended("t", kSecond);
     CHECK(book.may_start("t", kSecond).kind == TenantBook::Verdict::Kind::yes);
-    CHECK(book.live_requests("t") == 2);
+    book.started("t", kSecond);
+    CHECK(book.may_start("t", kSecond).kind == TenantBook::Verdict::Kind::queue_full);
 }
 
 TEST_CASE("a full tenant is told when its next request should end: by the time between ends, not by refusals") {

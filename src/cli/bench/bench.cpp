@@ -1,6 +1,7 @@
 // `takt bench`: checks its options, runs the loads against each server in turn, prints and writes what came out.
 // One io_context on the main thread.
 #include <takt/error.h>
+#include <takt/short_turns.h>
 #include <takt/simulate.h>
 #include <takt/version.h>
 
@@ -20,7 +21,6 @@
 #include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/text_file.h"
-#include "server/short_turns.h"
 
 namespace takt::cli {
 
@@ -74,7 +74,7 @@ public:
     }
 
     int run() {
-        server::ask_for_short_turns();   // on the server's machine: its gaps are to be measured, not this thread's wait for a core
+        ask_for_short_turns();   // on the server's machine: its gaps are to be measured, not this thread's wait for a core
         signals_.async_wait([this](const boost::system::error_code& ec, int) {
             if (!ec) runner_.interrupt();
         });

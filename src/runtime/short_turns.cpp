@@ -1,5 +1,5 @@
 // sched_setattr(2) with the length of a turn in sched_runtime; the C library has no function for it yet.
-#include "server/short_turns.h"
+#include <takt/short_turns.h>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -9,7 +9,7 @@
 #include <cstdint>
 #endif
 
-namespace takt::server {
+namespace takt {
 
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
 
@@ -48,4 +48,4 @@ bool ask_for_short_turns() { return false; }
 
 #endif
 
-}  // namespace takt::server
+}  // namespace takt

@@ -1,12 +1,12 @@
 // Short turns: who asks keeps its priority, and what it begins later takes them too.
 #include <sys/resource.h>
+#include <takt/short_turns.h>
 
 #include <thread>
 
 #include "catch.h"
-#include "server/short_turns.h"
 
-using namespace takt::server;
+using namespace takt;
 
 TEST_CASE("a thread that asks for short turns keeps its priority, and may ask again") {
     std::thread([] {
