@@ -36,23 +36,26 @@ namespace {
 /// White_Space as the inside of a character class.
 constexpr std::string_view kSpaceClass =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+/// What \w is in the reference's expressions (marks too, fractions not), likewise.
+constexpr std::string_view kWordClass = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
 constexpr size_t kJitStackStart = 64 * 1024;
 constexpr size_t kJitStackMax = 8 * 1024 * 1024;
 constexpr uint32_t kMatchLimit = 50'000'000;  // steps a match; known patterns take a few a byte
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 
-/// Replaces \s and \S by the White_Space property. A \S inside a class stays (it has no spelling there).
-std::string with_unicode_spaces(std::string_view expression) {
+/// Replaces \s, \S, \w and \W by their properties. A \S or \W inside a class stays (it has no spelling there).
+std::string with_unicode_classes(std::string_view expression) {
     std::string out;
     bool in_class = false;
     for (size_t i = 0; i < expression.size(); ++i) {
         const char c = expression[i];
         if (c == '\\' && i + 1 < expression.size()) {
             const char escaped = expression[++i];
-            if (escaped == 's') {
-                out += in_class ? std::string(kSpaceClass) : "[" + std::string(kSpaceClass) + "]";
-            } else if (escaped == 'S' && !in_class) {
-                out += "[^" + std::string(kSpaceClass) + "]";
+            const std::string members(escaped == 's' || escaped == 'S' ? kSpaceClass : kWordClass);
+            if (escaped == 's' || escaped == 'w') {
+                out += in_class ? members : "[" + members + "]";
+            } else if ((escaped == 'S' || escaped == 'W') && !in_class) {
+                out += "[^" + members + "]";
             } else {
                 out += c;
                 out += escaped;
@@ -87,7 +90,7 @@ std::unique_ptr<PatternMemory, PatternMemoryDeleter> make_pattern_memory() {
 }
 
 Result<Pattern> Pattern::compile(std::string_view expression) {
-    const std::string rewritten = with_unicode_spaces(expression);
+    const std::string rewritten = with_unicode_classes(expression);
     int error_code = 0;
     PCRE2_SIZE error_offset = 0;
     pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),

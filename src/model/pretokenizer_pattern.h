@@ -27,8 +27,8 @@ class Pattern {
 public:
     Pattern() = default;
 
-    /// `\s` and `\S` mean the White_Space property (PCRE2's own \s also takes U+180E); `^` and `$` match at every line, as in the
-    /// expressions of tokenizer.json. Ill-formed UTF-8 in a subject matches nothing.
+    /// `\s` and `\S` mean the White_Space property (PCRE2's own \s also takes U+180E); `\w` and `\W` know marks, and `^`
+    /// and `$` match at every line, as in the expressions of tokenizer.json. Ill-formed UTF-8 in a subject matches nothing.
     static Result<Pattern> compile(std::string_view expression);
 
     /// First match at or after `from`, as [begin, end) in bytes; lookbehind and lookahead see `text` only. Nothing when

@@ -173,7 +173,7 @@ TEST_CASE("split behaviours") {
         const Pretokenizer split = Pretokenizer::make({{SplitKind::regex, expression, behavior, false}}).value();
         Pretokenizer::Scratch scratch;
         std::vector<WordSpan> spans;
-        const std::string text = "aBC\nxyz";
+        const std::string text = expression[0] == '\\' ? "a\u0301 \u00BDb" : "aBC\nxyz";
         split.split(text, spans, scratch);
         std::string out;
         for (const WordSpan& span : spans) out += text.substr(span.begin, span.end - span.begin) + "/";
@@ -184,6 +184,8 @@ TEST_CASE("split behaviours") {
     CHECK(cut("(?=[A-Z])", SplitBehavior::merged_with_next) == "a/B/C\nxyz/");
     CHECK(cut("B*", SplitBehavior::isolated) == "a/B/C/\n/x/y/z/");
     CHECK(cut("^.", SplitBehavior::isolated) == "a/BC\n/x/yz/");
+    CHECK(cut("\\w+", SplitBehavior::isolated) == "a\u0301/ \u00BD/b/");   // marks are word characters, fractions are not
+    CHECK(cut("\\W+", SplitBehavior::isolated) == "a\u0301/ \u00BD/b/");
     CHECK_FALSE(split_rules_by_name("no-such").ok());
     CHECK_FALSE(Pretokenizer::make({{SplitKind::regex, "(", SplitBehavior::isolated, false}}).ok());
 }
