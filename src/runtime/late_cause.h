@@ -21,7 +21,8 @@ struct LateFacts {
 };
 
 /// The first of: the reader, a preemption, the host (without whose part the gap would have been kept), a device that took far
-/// longer than predicted, the step's prefill rows, its padding (without whose cost it would have been kept); else the device, which is too slow for the promise.
+/// longer than predicted, the step's prefill rows, its padding (without whose cost it would have been kept); else the device, which
+/// is too slow for the promise.
 LateCause late_cause(const LateFacts& facts);
 
 }  // namespace takt
