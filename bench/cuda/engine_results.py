@@ -66,11 +66,11 @@ def sanitizers(out):
 
 def collect(out):
     result = {}
-    for name in ENGINES:
-        if os.path.exists(f"{out}/{name}.json"):
-            result[name] = json.loads(read(f"{out}/{name}.json"))
-    for path in sorted(glob.glob(f"{out}/truth_*.json")):
-        result[os.path.basename(path).removesuffix(".json")] = json.loads(read(path))
+    for path in [f"{out}/{name}.json" for name in ENGINES] + sorted(glob.glob(f"{out}/truth_*.json")):
+        if os.path.exists(path):
+            scenarios = json.loads(read(path))
+            # step_bench keeps its scenarios apart; a stage has one as a rule.
+            result[os.path.basename(path).removesuffix(".json")] = next(iter(scenarios.values())) if len(scenarios) == 1 else scenarios
     if os.path.exists(f"{out}/conformance.json"):
         result |= json.loads(read(f"{out}/conformance.json"))
     if os.path.exists(f"{out}/ops.txt") and (counts := re.findall(r"(\d+) checks passed, (\d+) failed", read(f"{out}/ops.txt"))):

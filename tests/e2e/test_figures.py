@@ -98,7 +98,7 @@ def test_results_of_stages_become_one_file(tmp_path):
     nothing = subprocess.run(program, capture_output=True, text=True, timeout=30)
     assert nothing.returncode == 1 and "has no results" in nothing.stderr
     (out / "run.json").write_text('{"date": "2026-01-02T03:04Z", "commit": "abc", "device": "card"}')
-    (out / "decode_3b.json").write_text('{"batches": []}')
+    (out / "decode_3b.json").write_text('{"decode": {"batches": []}}')
     (out / "ops.txt").write_text("98 checks passed, 2 failed\n")
     (out / "memcheck.linear.txt").write_text("7 checks passed, 0 failed\n========= ERROR SUMMARY: 0 errors\n")
     (out / "racecheck.linear.txt").write_text("cut")
