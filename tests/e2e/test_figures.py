@@ -84,7 +84,7 @@ def test_the_doors():
 
 
 def test_one_h200():
-    engine = load("h200/engine_2026-12-01_eighth.json")
+    engine = load("h200/engine_2026-12-01_tenth.json")
     batches = engine["decode_7b"]["batches"]
     check(row("decode step, batch 1; 8; 64; 256")[1], *(batch["period_ms_median"] for batch in batches))
     check(row("3B, decode, batch 1; 8; 64; 256")[1], *(batch["period_ms_median"] for batch in engine["decode_3b"]["batches"]))
