@@ -28,15 +28,14 @@ public:
     /// Refuses a number that is there and neither 0 nor `neutral`.
     void refuse_unless(const char* suffix, double neutral) {
         const double found = number(suffix, neutral);
-        if (found != 0 && found != neutral) fail(file_.path() + ": key \"" + prefix_ + suffix + "\" is not available in this version");
+        if (found != 0 && found != neutral) refuse(suffix);
     }
     void refuse_unless_flag(const char* suffix, bool neutral) {
         const auto found = file_.flag(prefix_ + suffix);
         if (!found) return fail(found.error());
-        if (found.value().value_or(neutral) != neutral) {
-            fail(file_.path() + ": key \"" + prefix_ + suffix + "\" is not available in this version");
-        }
+        if (found.value().value_or(neutral) != neutral) refuse(suffix);
     }
+    void refuse(const char* suffix) { fail(file_.path() + ": key \"" + prefix_ + suffix + "\" is not available in this version"); }
     void fail(std::string message) {
         if (error.empty()) error = std::move(message);
     }

@@ -215,11 +215,7 @@ TAKT_LANES Ints broadcast_word(const void* p) {
 /// acc + the products of the two int16 of each lane; sums wrap around. The empty asm keeps the compiler from reordering the sums, which
 /// makes it run out of registers.
 TAKT_LANES __m256i dot_pairs(__m256i acc, __m256i w, __m256i x) {
-#ifdef __AVXVNNI__
-    acc = _mm256_dpwssd_avx_epi32(acc, w, x);
-#else
     acc = _mm256_add_epi32(acc, _mm256_madd_epi16(w, x));
-#endif
     asm("" : "+x"(acc));
     return acc;
 }
